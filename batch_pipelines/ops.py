@@ -1,0 +1,222 @@
+"""The four ops of a job. Each hands its stage what Dagster knows and reports what the stage found.
+
+Work belongs in `batch_pipelines.stages`; what belongs here is how a stage's failures become
+Dagster's, and which ones are worth another attempt.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+
+from batch_pipelines.api.errors import RequestInvalid
+from batch_pipelines.api.parse import parse_request
+from batch_pipelines.api.request import CreateBatchCompletionsV2Request, unknown_model_config_keys
+from batch_pipelines.config_schema import config_shape
+from batch_pipelines.engines.protocol import EngineError
+from batch_pipelines.feeding.answer import Answerer
+from batch_pipelines.feeding.replica import Replica
+from batch_pipelines.jobs.claims import Worker
+from batch_pipelines.jobs.folder import InvalidJobId
+from batch_pipelines.jobs.manifest import Manifest, read_manifest
+from batch_pipelines.jobs.parts import committed_shards
+from batch_pipelines.run_config import FRESH_TAG
+from batch_pipelines.run_facts import deadline_of, job_is_abandoned
+from batch_pipelines.stages.adopt import adopt_parts, mark_unfinished
+from batch_pipelines.stages.infer import run_replica, stop_when
+from batch_pipelines.stages.job import Job, JobFailed
+from batch_pipelines.stages.merge import MergeIncomplete, Summary, merge_parts
+from batch_pipelines.stages.preview import PreviewRow, preview
+from batch_pipelines.stages.shard import shard_input
+from batch_pipelines.stages.validate import check_request, read_request, store_request
+from resources.engine import EngineResource
+from resources.job_store import JobStoreResource
+
+__all__ = ["merge_outputs", "run_inference", "shard_inputs", "validate_request"]
+
+_LOST_STEP = dg.RetryPolicy(max_retries=2, delay=2, backoff=dg.Backoff.EXPONENTIAL)
+"""For a step whose process or pod was lost, or that met a passing fault of storage."""
+
+
+@dg.op(
+    config_schema=config_shape(CreateBatchCompletionsV2Request),
+    retry_policy=_LOST_STEP,
+    description="Checks the whole request, reports every error at once, and keeps the request as accepted.",
+)
+def validate_request(context: dg.OpExecutionContext, job_store: JobStoreResource) -> dict[str, Any]:
+    """Check the request and keep it."""
+    job = _job(context, job_store)
+    try:
+        request = parse_request(context.op_config)
+        check_request(job, request, job_store.policy)
+    except RequestInvalid as invalid:
+        raise dg.Failure(
+            f"the request is invalid:\n{invalid}",
+            metadata={error.pointer or "/": error.message for error in invalid.errors},
+            allow_retries=False,
+        ) from invalid
+    store_request(job.store, job.folder, request)
+    warnings = [
+        f"model_config.{key} is unknown and has no effect" for key in unknown_model_config_keys(request)
+    ]
+    for warning in warnings:
+        context.log.warning(warning)
+    return {"warnings": warnings, "replicas": request.replicas}
+
+
+@dg.op(
+    out=dg.DynamicOut(dict),
+    retry_policy=_LOST_STEP,
+    description="Reads the input once, validates every item, writes shards, and asks for the replicas.",
+)
+def shard_inputs(
+    context: dg.OpExecutionContext, job_store: JobStoreResource, validated: dict[str, Any]
+) -> Iterator[dg.DynamicOutput[dict[str, Any]]]:
+    """Shard the input; one output a replica."""
+    job = _job(context, job_store)
+    try:
+        manifest = shard_input(job, read_request(job), job_store.shard_limits)
+    except JobFailed as failure:
+        raise dg.Failure(str(failure), allow_retries=False) from failure
+    mark_unfinished(job, manifest)
+    adopted = 0
+    if context.run.tags.get(FRESH_TAG) != "true":
+        adopted = adopt_parts(
+            job, manifest, is_abandoned=lambda other: job_is_abandoned(context.instance, other)
+        )
+    left = len(manifest.shards) - len(committed_shards(job.store, job.folder, manifest.fingerprint))
+    context.log.info(
+        f"{manifest.items:,} items ({manifest.invalid:,} invalid) in {len(manifest.shards):,} shards, "
+        f"{left:,} to compute; {adopted:,} taken over from an unfinished job with the same work"
+    )
+    replicas = min(validated["replicas"], left)
+    for replica in range(replicas):
+        yield dg.DynamicOutput(
+            {"replica": replica, "replicas": replicas}, mapping_key=f"replica_{replica:02d}"
+        )
+
+
+@dg.op(
+    retry_policy=_LOST_STEP,
+    description="One replica: starts an engine, pulls shards until all are committed. Takes the request's GPUs.",
+)
+def run_inference(
+    context: dg.OpExecutionContext, job_store: JobStoreResource, engine: EngineResource, share: dict[str, int]
+) -> dict[str, Any]:
+    """Work on the job's shards with one engine.
+
+    An engine that does not start, or keeps dying, ends this replica but not the job: the other
+    replicas may still finish it, and the merge decides by what is committed.
+    """
+    job = _job(context, job_store)
+    request = read_request(job)
+    manifest = _manifest(job)
+    worker = Worker(context.run_id, share["replica"], context.retry_number)
+
+    def make_replica() -> Replica:
+        return Replica(
+            storage=job.store,
+            folder=job.folder,
+            manifest=manifest,
+            worker=worker,
+            replicas=share["replicas"],
+            engine=engine.make(request, _log_engine_line),
+            answerer=Answerer.for_job(request, manifest),
+            timing=job_store.timing,
+            on_event=context.log.info,
+        )
+
+    deadline = deadline_of(context.instance, context.run, request.runtime_seconds)
+    try:
+        result = run_replica(make_replica, check=stop_when(deadline=deadline))
+    except JobFailed as failure:
+        raise dg.Failure(str(failure), allow_retries=False) from failure
+    except EngineError as error:
+        context.log.error(f"this replica gives up: {error}")
+        return {"replica": share["replica"], "error": str(error)}
+    return dataclasses.asdict(result)
+
+
+@dg.op(
+    retry_policy=_LOST_STEP,
+    description="Publishes the output in input order, complete or not at all, and its errors file.",
+)
+def merge_outputs(
+    context: dg.OpExecutionContext,
+    job_store: JobStoreResource,
+    validated: dict[str, Any],
+    replicas: list[dict[str, Any]],
+) -> dg.Output[dict[str, Any]]:
+    """Publish the job's output."""
+    job = _job(context, job_store)
+    manifest = _manifest(job)
+    try:
+        summary = merge_parts(
+            job, manifest, read_request(job).output_data_path, warnings=validated["warnings"]
+        )
+    except MergeIncomplete as incomplete:
+        reasons = [
+            f"replica {result['replica']}: {result['error']}" for result in replicas if "error" in result
+        ]
+        raise dg.Failure("\n".join([str(incomplete), *reasons]), allow_retries=False) from incomplete
+    return dg.Output(
+        summary.model_dump(mode="json"), metadata=_metadata(summary, preview(job, manifest), replicas)
+    )
+
+
+def _job(context: dg.OpExecutionContext, job_store: JobStoreResource) -> Job:
+    if not context.has_partition_key:
+        raise dg.Failure(
+            "launch the job for a partition of batch_requests: its key is the job's id", allow_retries=False
+        )
+    try:
+        return job_store.job(context.partition_key)
+    except InvalidJobId as error:
+        raise dg.Failure(str(error), allow_retries=False) from error
+
+
+def _manifest(job: Job) -> Manifest:
+    manifest = read_manifest(job.store, job.folder)
+    if manifest is None:
+        raise dg.Failure(f"{job.folder.manifest} is gone", allow_retries=False)
+    return manifest
+
+
+def _log_engine_line(line: str) -> None:
+    """Into the step's own log, which Dagster keeps; not an event each."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def _metadata(
+    summary: Summary, rows: list[PreviewRow], replicas: list[dict[str, Any]]
+) -> dict[str, dg.MetadataValue[Any]]:
+    seconds = max((result.get("seconds", 0.0) for result in replicas), default=0.0)
+    metadata: dict[str, dg.MetadataValue[Any]] = {
+        "items": dg.MetadataValue.int(summary.total),
+        "succeeded": dg.MetadataValue.int(summary.succeeded),
+        "failed": dg.MetadataValue.int(summary.failed),
+        "prompt_tokens": dg.MetadataValue.int(summary.prompt_tokens),
+        "completion_tokens": dg.MetadataValue.int(summary.completion_tokens),
+        "output": dg.MetadataValue.path(summary.output),
+        "shards": dg.MetadataValue.int(summary.shards),
+        "preview": dg.MetadataValue.table(
+            records=[dg.TableRecord(dataclasses.asdict(row)) for row in rows],
+            schema=dg.TableSchema(
+                columns=[
+                    dg.TableColumn("index", "int"),
+                    dg.TableColumn("prompt", "string"),
+                    dg.TableColumn("answer", "string"),
+                ]
+            ),
+        ),
+    }
+    if summary.errors is not None:
+        metadata["errors"] = dg.MetadataValue.path(summary.errors)
+    if seconds:
+        tokens = sum(result.get("completion_tokens", 0) for result in replicas)
+        metadata["tokens_per_second"] = dg.MetadataValue.float(round(tokens / seconds, 1))
+    if summary.warnings:
+        metadata["warnings"] = dg.MetadataValue.json(summary.warnings)
+    return metadata

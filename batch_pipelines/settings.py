@@ -1,0 +1,116 @@
+"""Deployment settings, read from `BATCH_PIPELINES_*` environment variables.
+
+What one deployment decides for all its jobs belongs here: where state lies, which storage a
+request may name, which engine runs. What a request decides is in `batch_pipelines.api`.
+"""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+__all__ = ["Settings"]
+
+
+class Settings(BaseSettings):
+    """Settings of a deployment. Lists and mappings are given as JSON."""
+
+    model_config = SettingsConfigDict(env_prefix="BATCH_PIPELINES_", frozen=True)
+
+    home: Annotated[
+        Path,
+        Field(description="Folder for what this deployment keeps on this machine."),
+    ] = Path(".batch-pipelines")
+    store: Annotated[str | None, Field(description="URI of the job store. Default: `jobs` under `home`.")] = (
+        None
+    )
+    storage_roots: Annotated[
+        list[str] | None,
+        Field(
+            description="Storage prefixes that requests may read and write. Default: the folder the deployment "
+            "is started in. The job store is always allowed to the deployment itself."
+        ),
+    ] = None
+    models_dir: Annotated[
+        Path | None,
+        Field(description="Folder of model folders, found by name. Default: `models` under `home`."),
+    ] = None
+    allow_trust_remote_code: Annotated[
+        bool, Field(description="Whether a request may have the engine run a checkpoint's own code.")
+    ] = False
+
+    engine: Annotated[
+        Literal["vllm", "fake"],
+        Field(description="`fake` answers deterministically without a model: for tests."),
+    ] = "vllm"
+    engine_args: Annotated[
+        dict[str, Any],
+        Field(description="Engine arguments, by `model_config` name, for what a request leaves unset."),
+    ] = {}
+    engine_env: Annotated[
+        dict[str, str], Field(description="Environment variables of the engine's process.")
+    ] = {}
+    fake_delay_sec: Annotated[
+        float, Field(ge=0, description="Seconds the fake engine takes for a request.")
+    ] = 0.0
+    fake_journal: Annotated[
+        Path | None, Field(description="File to which the fake engine appends a line for every request.")
+    ] = None
+
+    max_local_replicas: Annotated[
+        int,
+        Field(ge=1, le=64, description="Replicas that run side by side on this machine, whatever is asked."),
+    ] = 2
+    max_inline_bytes: Annotated[
+        int, Field(gt=0, description="Largest inline `content`, in bytes of JSON; more must come as a file.")
+    ] = 2**20
+    max_item_bytes: Annotated[int, Field(gt=0, description="Largest item, in bytes of JSON.")] = 16 * 2**20
+    shard_max_items: Annotated[int, Field(ge=1, description="Most items in a shard.")] = 1024
+    shard_max_bytes: Annotated[
+        int, Field(gt=0, description="Most bytes in a shard, but for a single larger item.")
+    ] = 8 * 2**20
+    heartbeat_sec: Annotated[
+        float, Field(gt=0, description="Seconds between a replica's progress reports.")
+    ] = 5.0
+    claim_ttl_sec: Annotated[
+        float, Field(gt=0, description="Seconds of silence after which a replica's claims are free.")
+    ] = 60.0
+    engine_start_timeout_sec: Annotated[
+        float, Field(gt=0, description="Seconds an engine may take to load its model.")
+    ] = 1800.0
+    max_run_retries: Annotated[
+        int, Field(ge=0, le=10, description="How often a run that lost its process is started anew.")
+    ] = 2
+
+    dagster_url: Annotated[str, Field(description="Address of the Dagster webserver.")] = (
+        "http://127.0.0.1:3000"
+    )
+    location: Annotated[str, Field(description="Name of the code location in Dagster.")] = "batch_pipelines"
+
+    @field_validator("home", "models_dir", "fake_journal")
+    @classmethod
+    def _absolute(cls, path: Path | None) -> Path | None:
+        return path.expanduser().absolute() if path is not None else None
+
+    @property
+    def job_store(self) -> str:
+        """URI of the job store, without a trailing slash."""
+        store = self.store or (self.home.absolute() / "jobs").as_uri()
+        return store.rstrip("/")
+
+    @property
+    def models(self) -> Path:
+        """Folder of model folders."""
+        return self.models_dir or self.home.absolute() / "models"
+
+    @property
+    def request_roots(self) -> list[str]:
+        """Storage prefixes that requests may name."""
+        return self.storage_roots if self.storage_roots is not None else [Path.cwd().as_uri()]
+
+    @property
+    def claim_ttl(self) -> timedelta:
+        """Silence after which a replica counts as gone."""
+        return timedelta(seconds=self.claim_ttl_sec)

@@ -1,0 +1,226 @@
+"""Stage 2: one streaming pass over the input, into shard files and a manifest.
+
+Each item is validated here, so that an item that cannot be answered costs no GPU time and is named
+by index and line; it stays in its place and gets an error record. Sharding depends on the input
+alone, never on the number of replicas, so the same input always gives the same shards.
+"""
+
+import hashlib
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from batch_pipelines.api.errors import RequestInvalid
+from batch_pipelines.api.items import ItemKind, unknown_keys, validate_item
+from batch_pipelines.api.output import ItemError
+from batch_pipelines.api.parse import parse_v1_header
+from batch_pipelines.api.request import CreateBatchCompletionsV2Request
+from batch_pipelines.inputs.reader import InputError, InputStream, RawItem, open_input
+from batch_pipelines.jobs.fingerprint import fingerprint_of, settings_digest
+from batch_pipelines.jobs.manifest import InputSource, Manifest, ShardEntry, read_manifest, write_manifest
+from batch_pipelines.jobs.shard_files import encode_invalid, encode_valid
+from batch_pipelines.stages.inline import inline_input
+from batch_pipelines.stages.job import Job, JobFailed
+
+__all__ = ["InputChanged", "ShardLimits", "shard_input"]
+
+_FIRST_SHARD_ITEMS = 16
+_SHARDS_PER_STEP = 4
+_UPLOADS_IN_FLIGHT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLimits:
+    """Bounds on one shard and one item.
+
+    Attributes:
+        max_items: Most items in a shard.
+        max_bytes: Most bytes in a shard, unless a single item is larger.
+        max_item_bytes: Largest item; a larger one gets an error record.
+    """
+
+    max_items: int
+    max_bytes: int
+    max_item_bytes: int
+
+
+def shard_input(job: Job, request: CreateBatchCompletionsV2Request, limits: ShardLimits) -> Manifest:
+    """Shard the job's input, or take up the manifest an earlier attempt left for the same input.
+
+    Returns:
+        The manifest, already published in the job's folder.
+
+    Raises:
+        JobFailed: The input as a whole cannot be read as items; the message names the line.
+    """
+    source = _source_of(job, request)
+    known = read_manifest(job.store, job.folder)
+    if known is not None and _still_holds(job, request, known, source):
+        return known
+    try:
+        stream = _open(job, request, limits)
+        manifest = _shard_stream(job, request, limits, source, stream)
+    except InputError as error:
+        raise JobFailed(f"input_data_path: {error}") from error
+    if _source_of(job, request) != source:
+        raise InputChanged(f"{source.uri} changed while it was being read")
+    write_manifest(job.store, job.folder, manifest)
+    return manifest
+
+
+class InputChanged(Exception):
+    """The input was replaced during the pass over it; a new attempt may succeed."""
+
+
+def _open(job: Job, request: CreateBatchCompletionsV2Request, limits: ShardLimits) -> InputStream:
+    if request.input_data_path is not None:
+        return open_input(job.data, request.input_data_path, max_item_bytes=limits.max_item_bytes)
+    return inline_input(request)
+
+
+def _source_of(job: Job, request: CreateBatchCompletionsV2Request) -> InputSource:
+    if request.input_data_path is None:
+        content = request.model_dump_json(by_alias=True, exclude_unset=True, include={"content"}).encode()
+        return InputSource(uri=None, size=len(content), etag=hashlib.sha256(content).hexdigest())
+    info = job.data.head(request.input_data_path)
+    return InputSource(uri=info.uri, size=info.size, etag=info.etag, last_modified=info.last_modified)
+
+
+def _still_holds(
+    job: Job, request: CreateBatchCompletionsV2Request, known: Manifest, source: InputSource
+) -> bool:
+    can_tell = source.etag is not None or source.last_modified is not None
+    return (
+        can_tell
+        and known.source == source
+        and known.settings_digest == _digest(job, request, known.v1_header)
+    )
+
+
+def _digest(job: Job, request: CreateBatchCompletionsV2Request, v1_header: dict[str, Any] | None) -> str:
+    return settings_digest(request, engine=job.engine, engine_args=job.engine_args, v1_header=v1_header)
+
+
+def _shard_stream(
+    job: Job,
+    request: CreateBatchCompletionsV2Request,
+    limits: ShardLimits,
+    source: InputSource,
+    stream: InputStream,
+) -> Manifest:
+    header = _checked_header(stream)
+    validator = _Validator(kind="v1" if header is not None else None)
+    shards: list[ShardEntry] = []
+    with _Uploads(job) as uploads:
+        draft = _ShardDraft(id=0, first_index=0)
+        for raw in stream.items:
+            line, tokens, valid = validator.shard_line(raw)
+            if draft.lines and not draft.has_room(len(line), limits):
+                shards.append(uploads.put(draft))
+                draft = _ShardDraft(id=draft.id + 1, first_index=raw.index)
+            draft.add(line, tokens, valid=valid)
+        if draft.lines:
+            shards.append(uploads.put(draft))
+    digest = _digest(job, request, header)
+    return Manifest(
+        job_id=job.folder.job_id,
+        fingerprint=fingerprint_of(digest, (shard.sha256 for shard in shards)),
+        settings_digest=digest,
+        kind=validator.kind,
+        v1_header=header,
+        source=source,
+        items=sum(shard.items for shard in shards),
+        invalid=sum(shard.invalid for shard in shards),
+        estimated_tokens=sum(shard.estimated_tokens for shard in shards),
+        shards=tuple(shards),
+    )
+
+
+def _checked_header(stream: InputStream) -> dict[str, Any] | None:
+    if stream.header is None:
+        return None
+    try:
+        parse_v1_header(stream.header.fields)
+    except RequestInvalid as error:
+        raise JobFailed(f"input_data_path: {error}") from error
+    return stream.header.fields
+
+
+@dataclass(slots=True)
+class _Validator:
+    """Validates items one by one; all are of the kind of the first valid one."""
+
+    kind: ItemKind | None
+
+    def shard_line(self, raw: RawItem) -> tuple[bytes, int, bool]:
+        """The item's line in its shard file, its estimated tokens, and whether it is valid."""
+        if raw.data is None:
+            error = ItemError(message=f"the item {raw.error}", type="BadRequestError", param=None, code=400)
+            return encode_invalid(raw.index, raw.line, error.model_dump(), {}), 0, False
+        checked = validate_item(self.kind, raw.data)
+        if isinstance(checked, ItemError):
+            return encode_invalid(raw.index, raw.line, checked.model_dump(), unknown_keys(raw.data)), 0, False
+        self.kind = checked.kind
+        return encode_valid(raw.index, raw.line, raw.data), checked.tokens, True
+
+
+@dataclass(slots=True)
+class _ShardDraft:
+    """A shard being filled."""
+
+    id: int
+    first_index: int
+    lines: list[bytes] = field(default_factory=list)
+    size: int = 0
+    tokens: int = 0
+    invalid: int = 0
+
+    def has_room(self, line_bytes: int, limits: ShardLimits) -> bool:
+        """Whether one more line fits.
+
+        The first shards are small and sizes double every few shards: a short job still has
+        shards for every replica and commits early, a long one has few shards.
+        """
+        ramp = _FIRST_SHARD_ITEMS << min(self.id // _SHARDS_PER_STEP, 20)
+        return len(self.lines) < min(ramp, limits.max_items) and self.size + line_bytes <= limits.max_bytes
+
+    def add(self, line: bytes, tokens: int, *, valid: bool) -> None:
+        """Put an item's line in."""
+        self.lines.append(line)
+        self.size += len(line)
+        self.tokens += tokens
+        self.invalid += not valid
+
+
+class _Uploads:
+    """Writes shard files a few at a time, so that the pass does not wait for the store."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._pool = ThreadPoolExecutor(_UPLOADS_IN_FLIGHT, thread_name_prefix="shard-upload")
+        self._pending: deque[Future[None]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=kind is not None)
+        if kind is None:
+            for upload in self._pending:
+                upload.result()
+
+    def put(self, draft: _ShardDraft) -> ShardEntry:
+        """Write a shard file in the background; waits while too many are under way."""
+        while len(self._pending) >= _UPLOADS_IN_FLIGHT:
+            self._pending.popleft().result()
+        data = b"".join(draft.lines)
+        self._pending.append(self._pool.submit(self._job.store.write, self._job.folder.shard(draft.id), data))
+        return ShardEntry(
+            id=draft.id,
+            first_index=draft.first_index,
+            items=len(draft.lines),
+            invalid=draft.invalid,
+            estimated_tokens=draft.tokens,
+            sha256=hashlib.sha256(data).hexdigest(),
+        )

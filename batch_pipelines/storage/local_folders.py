@@ -1,0 +1,39 @@
+"""What only local files need: links resolved before they are judged, folders walked without following."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from batch_pipelines.storage.locations import InvalidPath, Location
+
+# The local client writes to '<name>#<number>' and renames; a crash can leave such a file behind, and it is no
+# object.
+_TEMPORARY = re.compile(r"#\d+\Z")
+
+
+def resolve_links(location: Location) -> Location:
+    """Where a local location really is: the links of its longest existing part followed.
+
+    Locations elsewhere are returned as they are.
+
+    Raises:
+        InvalidPath: links form a loop.
+    """
+    if location.scheme != "file":
+        return location
+    try:
+        return replace(location, key=str(location.path.resolve()).strip("/"))
+    except (RuntimeError, OSError) as error:
+        raise InvalidPath(f"{location.uri!r} cannot be resolved: {error}") from error
+
+
+def walk_files(folder: Path) -> Iterator[Path]:
+    """Every file under a folder, in the order of their keys, linked folders left out."""
+    found = []
+    for directory, _, names in os.walk(folder, followlinks=False):
+        found += [Path(directory) / name for name in names if not _TEMPORARY.search(name)]
+    yield from sorted(found, key=lambda path: os.fsencode(path))

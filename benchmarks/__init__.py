@@ -1,0 +1,1 @@
+"""Benchmarks: separate commands, see README.md."""
