@@ -19,14 +19,13 @@ _SCALARS: dict[object, Any] = {str: dg.String, int: dg.Int, float: dg.Float, boo
 
 def config_shape(model: type[BaseModel]) -> dg.Shape | dg.Permissive:
     """The Dagster config type that takes what `model` takes, by alias; defaults are not copied."""
-    fields = {
-        info.alias or name: dg.Field(
-            _config_type(info.annotation, f"{model.__name__}_{info.alias or name}"),
-            is_required=info.is_required(),
-            description=info.description,
-        )
-        for name, info in model.model_fields.items()
-    }
+    fields = {}
+    for name, info in model.model_fields.items():
+        key = info.alias or name
+        config_type = _config_type(info.annotation, f"{model.__name__}_{key}")
+        if not info.is_required():
+            config_type = _or_null(config_type)  # clients send null for what they leave unset
+        fields[key] = dg.Field(config_type, is_required=info.is_required(), description=info.description)
     return dg.Shape(fields) if model.model_config.get("extra") == "forbid" else dg.Permissive(fields)
 
 
@@ -52,4 +51,12 @@ def _union_type(members: tuple[Any, ...], name: str) -> Any:
     if len(inner) != 1:
         return dg.Any
     config_type = _config_type(inner[0], name)
-    return config_type if config_type is dg.Any or len(inner) == len(members) else dg.Noneable(config_type)
+    return config_type if len(inner) == len(members) else _or_null(config_type)
+
+
+def _or_null(config_type: Any) -> Any:
+    return (
+        config_type
+        if config_type is dg.Any or isinstance(config_type, dg.Noneable)
+        else dg.Noneable(config_type)
+    )

@@ -100,7 +100,7 @@ def shard_inputs(
 
 @dg.op(
     retry_policy=_LOST_STEP,
-    description="One replica: starts an engine, pulls shards until all are committed. Takes the request's GPUs.",
+    description="One replica: an engine on the request's GPUs, which pulls shards until all are committed.",
 )
 def run_inference(
     context: dg.OpExecutionContext, job_store: JobStoreResource, engine: EngineResource, share: dict[str, int]

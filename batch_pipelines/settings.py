@@ -29,8 +29,8 @@ class Settings(BaseSettings):
     storage_roots: Annotated[
         list[str] | None,
         Field(
-            description="Storage prefixes that requests may read and write. Default: the folder the deployment "
-            "is started in. The job store is always allowed to the deployment itself."
+            description="Storage prefixes that requests may read and write. Default: the folder where the "
+            "deployment is started. The job store is always open to the deployment itself."
         ),
     ] = None
     models_dir: Annotated[

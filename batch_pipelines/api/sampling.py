@@ -93,7 +93,7 @@ class SamplingFields(OpenModel):
     guided_decoding_backend: str | None = None
     """Engine part that enforces the form; no effect, the engine picks one that can."""
     guided_whitespace_pattern: str | None = None
-    """Regular expression for white space in guided JSON."""
+    """Regular expression for white space in guided JSON; a hint that engines may ignore."""
     model: str | None = None
     """No effect: the job's `model_config.model` answers every item."""
     frequency_penalty: Penalty | None = None
