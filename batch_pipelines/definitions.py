@@ -44,6 +44,7 @@ def _resources(settings: Settings) -> dict[str, Any]:
         name = "fake"
         engine = FakeEngineResource(
             delay_sec=settings.fake_delay_sec,
+            max_in_flight=settings.fake_max_in_flight,
             journal=str(settings.fake_journal) if settings.fake_journal else None,
         )
     else:

@@ -72,15 +72,19 @@ def stage_of(run: Run, progress: JobProgress | None) -> str:
         return "cancelling"
     if run.status != "STARTED":
         return STATUS_OF_RUN.get(run.status, JobStatus.UNKNOWN).value
-    ops = {key.removeprefix(f"{ASSET}.").partition("[")[0] for key in run.steps}
+    ops = {_op_of(key) for key in run.steps}
     if "merge_outputs" in ops:
         return "merging"
     if "run_inference" in ops:
-        inferring = progress is not None and "inferring" in progress.workers.values()
-        return "inferring" if inferring else "starting the engine"
+        return "inferring" if progress is not None and _is_answering(progress) else "starting the engine"
     if "shard_inputs" in ops:
         return "sharding"
     return "validating" if "validate_request" in ops else "starting"
+
+
+def _is_answering(progress: JobProgress) -> bool:
+    states = set(progress.workers.values())
+    return "inferring" in states or (progress.done > 0 and not states & {"starting", "starting the engine"})
 
 
 def job_of(
@@ -149,6 +153,9 @@ def _metadata(
             "output": summary.output,
             "output_bytes": summary.output_bytes,
         }
+        seconds = _inference_seconds(runs[0])
+        if len(runs) == 1 and seconds:  # after a retry, the tokens are not this run's alone
+            facts["tokens_per_second"] = f"{summary.completion_tokens / seconds:.1f}"
         if summary.errors is not None:
             facts["errors"] = summary.errors
         if summary.warnings:
@@ -169,6 +176,19 @@ def _metadata(
     if reason:
         facts["reason"] = reason
     return {name: str(value) for name, value in facts.items()}
+
+
+def _inference_seconds(run: Run) -> float:
+    """From the first replica's start to the last one's end, engine start included."""
+    steps = [step for key, step in run.steps.items() if _op_of(key) == "run_inference"]
+    starts = [step.started_at for step in steps if step.started_at is not None]
+    ends = [step.ended_at for step in steps if step.ended_at is not None]
+    return (max(ends) - min(starts)).total_seconds() if starts and ends else 0.0
+
+
+def _op_of(step_key: str) -> str:
+    """Name of a step's op: without the asset's, and without the replica's."""
+    return step_key.removeprefix(f"{ASSET}.").partition("[")[0]
 
 
 def _iso(moment: datetime) -> str:

@@ -56,6 +56,7 @@ class FakeEngineResource(EngineResource):
     """Answers deterministically without a model: for tests and for trying the pipeline out."""
 
     delay_sec: float = Field(default=0.0, description="Seconds it takes for a request.")
+    max_in_flight: int = Field(default=64, description="Requests it takes at once.")
     journal: str | None = Field(default=None, description="File that gets a line for every request.")
 
     def make(self, request: CreateBatchCompletionsV2Request, log: Callable[[str], None]) -> Engine:
@@ -64,4 +65,8 @@ class FakeEngineResource(EngineResource):
 
         del request
         log("the fake engine answers without a model")
-        return FakeEngine(delay_sec=self.delay_sec, journal=Path(self.journal) if self.journal else None)
+        return FakeEngine(
+            max_in_flight=self.max_in_flight,
+            delay_sec=self.delay_sec,
+            journal=Path(self.journal) if self.journal else None,
+        )

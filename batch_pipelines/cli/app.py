@@ -88,9 +88,14 @@ def _set(name: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
 
 
 def echo_json(value: Any) -> None:
-    """Print a result as JSON."""
-    plain = value.model_dump(mode="json", by_alias=True) if isinstance(value, BaseModel) else value
-    click.echo(orjson.dumps(plain, option=orjson.OPT_INDENT_2))
+    """Print a result as JSON; of a model, just the fields that were set."""
+    click.echo(orjson.dumps(value, default=_plain, option=orjson.OPT_INDENT_2))
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
 def note(text: str) -> None:

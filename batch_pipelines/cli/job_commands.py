@@ -85,7 +85,7 @@ def cancel(app: App, job: str, waits: bool) -> None:
     """
     ended = app.jobs.cancel(job)
     if ended is not None:
-        note(f"job {job} had {'ended' if ended.status is JobStatus.UNKNOWN else ended.status.value} before")
+        note(f"job {job} had ended before: {ended.status.value}")
     elif waits:
         view = follow(app.jobs, job, display_for_stderr(), poll_sec=app.poll_sec)
         note(describe_end(view))
@@ -119,7 +119,7 @@ def list_jobs(app: App, limit: int, wanted: str | None, labels: tuple[str, ...])
         labels={name: value for name, _, value in pairs},
     )
     if app.as_json:
-        echo_json([job.model_dump(mode="json", by_alias=True) for job in jobs])
+        echo_json(jobs)
     elif jobs:
         print_jobs(jobs)
     else:

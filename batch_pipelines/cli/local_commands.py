@@ -82,7 +82,10 @@ def dev(app: App) -> None:
         note("press Ctrl-C to stop it")
         if app.as_json:
             echo_json({"url": local.url, "logs": str(local.log_dir)})
-        _watch(local)
+        try:
+            _watch(local)
+        except KeyboardInterrupt:
+            note("stopping Dagster")
 
 
 def _start(local: LocalDagster, client: DagsterClient) -> None:

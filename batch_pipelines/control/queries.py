@@ -96,7 +96,7 @@ RUN: Final = (
 query Run($id: ID!) {
   runOrError(runId: $id) {
     __typename
-    ... on Run { ...RunFields runConfig stepStats { stepKey status } }
+    ... on Run { ...RunFields runConfig stepStats { stepKey status startTime endTime } }
     ... on Error { message }
   }
 }

@@ -7,7 +7,22 @@ from typing import Any
 
 from batch_pipelines.run_config import ASSET, JOB, PARTITION_TAG
 
-__all__ = ["Run", "run_from"]
+__all__ = ["Run", "Step", "run_from"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step that has started.
+
+    Attributes:
+        status: `IN_PROGRESS`, `SUCCESS`, `FAILURE` or `SKIPPED`; empty while it is not known.
+        started_at: When it started.
+        ended_at: When it ended; None before.
+    """
+
+    status: str
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +38,7 @@ class Run:
         started_at: When its first step could start; None before.
         ended_at: When it ended; None before.
         assets: Asset keys it was asked for, with `/` between their parts.
-        steps: Status of each step that has started, by step key, in the order of their start.
+        steps: The steps that have started, by step key; filled in by `DagsterClient.run` only.
         config: Its run config; filled in by `DagsterClient.run` only.
     """
 
@@ -35,7 +50,7 @@ class Run:
     started_at: datetime | None = None
     ended_at: datetime | None = None
     assets: tuple[str, ...] = ()
-    steps: Mapping[str, str] = field(default_factory=dict)
+    steps: Mapping[str, Step] = field(default_factory=dict)
     config: Mapping[str, Any] | None = None
 
     @property
@@ -56,9 +71,13 @@ def run_from(node: Mapping[str, Any]) -> Run:
         started_at=_time(node["startTime"]),
         ended_at=_time(node["endTime"]),
         assets=tuple("/".join(key["path"]) for key in node["assetSelection"] or ()),
-        steps={step["stepKey"]: step["status"] or "" for step in node.get("stepStats", ())},
+        steps={step["stepKey"]: _step_from(step) for step in node.get("stepStats", ())},
         config=node.get("runConfig"),
     )
+
+
+def _step_from(node: Mapping[str, Any]) -> Step:
+    return Step(node["status"] or "", _time(node["startTime"]), _time(node["endTime"]))
 
 
 def _time(seconds: float | None) -> datetime | None:

@@ -37,3 +37,10 @@ def walk_files(folder: Path) -> Iterator[Path]:
     for directory, _, names in os.walk(folder, followlinks=False):
         found += [Path(directory) / name for name in names if not _TEMPORARY.search(name)]
     yield from sorted(found, key=lambda path: os.fsencode(path))
+
+
+def device_of(path: Path) -> int:
+    """The disk a path is on or would be created on; files can be linked within one only."""
+    while not path.exists():
+        path = path.parent
+    return path.stat().st_dev

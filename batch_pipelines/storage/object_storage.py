@@ -21,12 +21,13 @@ import obstore
 from obstore.exceptions import AlreadyExistsError
 
 from batch_pipelines.storage.errors import ObjectNotFound, PathNotAllowed, StorageError, translated
-from batch_pipelines.storage.local_folders import resolve_links, walk_files
+from batch_pipelines.storage.local_folders import device_of, resolve_links, walk_files
 from batch_pipelines.storage.locations import InvalidPath, Location, parse_location, redact
 from batch_pipelines.storage.object_info import ObjectInfo
 from batch_pipelines.storage.readers import buffered, object_ranges
 from batch_pipelines.storage.stores import Stores
 from batch_pipelines.storage.web import web_chunks, web_head
+from batch_pipelines.storage.writers import JOIN_BYTES, write_parts
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -41,9 +42,6 @@ __all__ = [
     "redact",
 ]
 
-PART_BYTES = 16 * 2**20  # S3 allows 10,000 parts: objects up to 156 GiB
-_PARTS_IN_FLIGHT = 4
-_JOIN_BYTES = 2**20  # small chunks are joined to this before they cross into the client
 _ONE_REQUEST_BYTES = 64 * 2**20  # more than this is written in parts
 _WEB = ("https", "http")
 
@@ -195,21 +193,7 @@ class ObjectStorage:
         """
         name, location = self._target(uri)
         store, key = self._stores.resolve(location)
-        source = _Source(chunks)
-        total = 0
-        try:
-            with obstore.open_writer(
-                store, key, buffer_size=PART_BYTES, max_concurrency=_PARTS_IN_FLIGHT
-            ) as writer:
-                for block in source:
-                    total += len(block)
-                    writer.write(block)
-        except BaseException as error:
-            if error is source.error or not isinstance(error, Exception):
-                raise
-            with translated("write", name):
-                raise
-        return total
+        return write_parts(store, key, name, chunks)
 
     def copy(self, source: str, target: str) -> bool:
         """Copy an object unless the target exists.
@@ -236,7 +220,7 @@ class ObjectStorage:
             return False
         staging = replace(target_location, key=f"{target_location.key}.{uuid.uuid4().hex}.partial")
         with self.open_reader(source_name) as reader:
-            self.write_stream(staging.uri, iter(functools.partial(reader.read, _JOIN_BYTES), b""))
+            self.write_stream(staging.uri, iter(functools.partial(reader.read, JOIN_BYTES), b""))
         try:
             return self._copy_within(staging, target_location, target_name)
         finally:
@@ -301,7 +285,7 @@ class ObjectStorage:
     def _on_one_store(self, source: Location, target: Location) -> bool:
         if source.scheme != "file":
             return (source.scheme, source.container) == (target.scheme, target.container)
-        return target.scheme == "file" and _device(source.path) == _device(target.path)
+        return target.scheme == "file" and device_of(source.path) == device_of(target.path)
 
     def _copy_within(self, source: Location, target: Location, target_name: str) -> bool:
         store, source_key = self._stores.resolve(source)
@@ -330,39 +314,9 @@ class ObjectStorage:
                 continue  # removed meanwhile, a link that leads outside, or a name no URI can hold
 
 
-class _Source:
-    """Joins small chunks, and remembers what their maker raised, to tell it from the store's errors."""
-
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self.error: BaseException | None = None
-        self._chunks = chunks
-
-    def __iter__(self) -> Iterator[bytes]:
-        pending: list[bytes] = []
-        size = 0
-        try:
-            for chunk in self._chunks:
-                pending.append(chunk)
-                size += len(chunk)
-                if size >= _JOIN_BYTES:
-                    yield b"".join(pending)
-                    pending, size = [], 0
-        except BaseException as error:
-            self.error = error
-            raise
-        if pending:
-            yield b"".join(pending)
-
-
 def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     yield first
     yield from rest
-
-
-def _device(path: Path) -> int:
-    while not path.exists():
-        path = path.parent
-    return path.stat().st_dev
 
 
 def _info(uri: str, meta: ObjectMeta) -> ObjectInfo:

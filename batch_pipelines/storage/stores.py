@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from batch_pipelines.storage.locations import Location
 
-# The limit is for one request, and no request here moves more than one part: see object_storage.PART_BYTES.
+# The limit is for one request. Streams move in requests of 8 to 16 MiB; `read`, `write`, `create` use one each.
 _CLIENT: Final[ClientConfig] = {"connect_timeout": "10s", "timeout": "180s"}
 _MEMORY: Final = (
     MemoryStore()

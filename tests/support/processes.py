@@ -9,12 +9,12 @@ from pathlib import Path
 import psutil
 
 
-def wait_until(condition: Callable[[], bool], *, within_sec: float = 20.0) -> None:
+def wait_until(condition: Callable[[], bool], *, within_sec: float = 20.0, every_sec: float = 0.02) -> None:
     """Return once the condition holds; fail when it does not in time."""
     deadline = time.monotonic() + within_sec
     while not condition():
         assert time.monotonic() < deadline, f"not within {within_sec} s"
-        time.sleep(0.02)
+        time.sleep(every_sec)
 
 
 def gone(pid: int) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from batch_pipelines.inputs.reader import InputError, RawItem, V1Header, open_input
@@ -98,6 +100,8 @@ def test_broken_first_line_is_an_item_like_any_other(first: bytes, chunk: int) -
 def test_lines_of_v1_like_objects_are_json_lines() -> None:
     line = b'{"prompts": ["a"]}'
     assert datas(line + b"\n" + line) == [line, line]
+    broken = b'{"prompt": "b", "prompts": ["a"}'
+    assert datas(broken + b"\n{}") == [broken, b"{}"]
     assert datas(b'{"prompts": ["a"], "prompt": "b"}') == [b'{"prompts": ["a"], "prompt": "b"}']
 
 
@@ -112,6 +116,19 @@ def test_too_long_line_is_an_error_in_its_place(chunk: int) -> None:
         (3, 4, None),
     ]
     assert "longer than 50 bytes" in str(items[1].error)
+
+
+@pytest.mark.parametrize(("before", "after"), [(b'{"a":"', b'"}\n{}'), (b'[{"a":"', b'"},{}]')])
+def test_too_long_item_does_not_take_memory(before: bytes, after: bytes) -> None:
+    data = before + bytes(32 * 2**20).replace(b"\0", b"x") + after
+    tracemalloc.start()
+    try:
+        _, items = read(data, limit=1000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [item.data for item in items] == [None, b"{}"]
+    assert peak < 4 * 2**20
 
 
 def test_line_of_exactly_the_limit_is_fine() -> None:
