@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from batch_pipelines.storage.locations import Location
 
-# The limit is for one request. Streams move in requests of 8 to 16 MiB; `read`, `write`, `create` use one each.
+# The limit is for one request. Streams move in requests of 8 to 16 MiB; the other methods use one each.
 _CLIENT: Final[ClientConfig] = {"connect_timeout": "10s", "timeout": "180s"}
 _MEMORY: Final = (
     MemoryStore()

@@ -20,8 +20,8 @@ _PARTS_IN_FLIGHT = 4
 def write_parts(store: ObjectStore, key: str, uri: str, chunks: Iterable[bytes]) -> int:
     """Write chunks as one object; what `chunks` raises passes through as it is, and nothing is left then.
 
-    The client's `put` takes an iterator too, but runs it inside its own event loop: an iterator that reads from
-    a store, as a merge does, would panic there. Its writer is driven from here, and aborts if the block fails.
+    The client's `put` takes an iterator too, but runs it inside its own event loop: an iterator that reads
+    from a store, as a merge does, would panic there. Its writer is driven from here, and aborts on an error.
 
     Returns:
         Bytes written.

@@ -1,4 +1,4 @@
-"""A Dagster webserver that lives in the test's process: it keeps partitions and runs, and answers our queries.
+"""A Dagster webserver in the test's own process: it keeps partitions and runs, and answers our queries.
 
 It answers by operation name, with the same shapes as the real one;
 `tests/unit/control/test_queries.py` holds the queries themselves against the real schema.
@@ -121,7 +121,11 @@ class FakeDagster:
         loaded = {"__typename": "RepositoryLocation"}
         if self.location_error is not None:
             loaded = {"__typename": "PythonError", "message": self.location_error}
-        entry = {"__typename": "WorkspaceLocationEntry", "loadStatus": "LOADED", "locationOrLoadError": loaded}
+        entry = {
+            "__typename": "WorkspaceLocationEntry",
+            "loadStatus": "LOADED",
+            "locationOrLoadError": loaded,
+        }
         return {"workspaceLocationEntryOrError": entry if name == "batch_pipelines" else None}
 
     def _daemons(self) -> dict[str, Any]:
@@ -134,7 +138,9 @@ class FakeDagster:
         assert repository == {"repositoryLocationName": "batch_pipelines", "repositoryName": "__repository__"}
         assert definition == "batch_requests"
         if key in self.partitions:
-            return {"addDynamicPartition": {"__typename": "DuplicateDynamicPartitionError", "message": "again"}}
+            return {
+                "addDynamicPartition": {"__typename": "DuplicateDynamicPartitionError", "message": "again"}
+            }
         self.partitions.add(key)
         return {"addDynamicPartition": {"__typename": "AddDynamicPartitionSuccess"}}
 
@@ -181,7 +187,9 @@ class FakeDagster:
             {"stepKey": f"{ASSET}.{key}", "status": status, "startTime": 100.0, "endTime": 110.0}
             for key, status in run.steps.items()
         ]
-        return {"runOrError": {"__typename": "Run", **run.node(), "runConfig": run.config, "stepStats": steps}}
+        return {
+            "runOrError": {"__typename": "Run", **run.node(), "runConfig": run.config, "stepStats": steps}
+        }
 
     def _failures(self, id: str, cursor: str | None) -> dict[str, Any]:
         run = self._find(id)

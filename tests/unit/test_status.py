@@ -25,13 +25,20 @@ REQUEST = parse_request(
 )
 
 
-def run(status: str, *, steps: tuple[str, ...] = (), minute: int = 0, started: bool = True, **tags: str) -> Run:
+def run(
+    status: str,
+    *,
+    steps: tuple[str, ...] = (),
+    minute: int = 0,
+    started: bool = True,
+    tags: dict[str, str] | None = None,
+) -> Run:
     at = START + timedelta(minutes=minute)
     return Run(
         run_id=f"run-{minute}",
         status=status,
         job_name=JOB,
-        tags={f"dagster/{name}": value for name, value in tags.items()},
+        tags={f"dagster/{name}": value for name, value in (tags or {}).items()},
         created_at=at,
         started_at=at + timedelta(seconds=30) if started else None,
         ended_at=at + timedelta(seconds=50) if status in ("SUCCESS", "FAILURE", "CANCELED") else None,
@@ -71,14 +78,14 @@ def test_a_job_is_final_exactly_when_its_run_is(status: str) -> None:
 
 @pytest.mark.parametrize("tags", [{"will_retry": "true"}, {"auto_retry_run_id": "next"}])
 def test_a_failure_that_is_retried_is_not_final(tags: dict[str, str]) -> None:
-    failed = run("FAILURE", **tags)
+    failed = run("FAILURE", tags=tags)
     assert will_be_retried(failed)
     assert status_of(failed, published=False) is JobStatus.QUEUED
     assert stage_of(failed, None) == "waiting for a retry"
 
 
 def test_a_failure_that_is_not_retried_is_final() -> None:
-    assert status_of(run("FAILURE", will_retry="false"), published=False) is JobStatus.FAILED
+    assert status_of(run("FAILURE", tags={"will_retry": "false"}), published=False) is JobStatus.FAILED
 
 
 def test_success_without_a_published_output_is_not_completion() -> None:
@@ -107,8 +114,18 @@ def test_the_steps_named_here_are_the_ops_of_the_asset() -> None:
         ("STARTED", ("shard_inputs", "run_inference[replica_00]"), progress(), "starting the engine"),
         ("STARTED", ("run_inference[replica_00]",), progress("starting"), "starting the engine"),
         ("STARTED", ("run_inference[replica_00]",), progress("starting", "inferring"), "inferring"),
-        ("STARTED", ("run_inference[replica_00]",), progress("waiting for others' shards", done=9), "inferring"),
-        ("STARTED", ("run_inference[replica_00]",), progress("starting the engine", done=9), "starting the engine"),
+        (
+            "STARTED",
+            ("run_inference[replica_00]",),
+            progress("waiting for others' shards", done=9),
+            "inferring",
+        ),
+        (
+            "STARTED",
+            ("run_inference[replica_00]",),
+            progress("starting the engine", done=9),
+            "starting the engine",
+        ),
         ("STARTED", ("run_inference[replica_00]", "merge_outputs"), progress(done=10), "merging"),
         ("CANCELING", ("run_inference[replica_00]",), progress("inferring"), "cancelling"),
         ("SUCCESS", (), None, "completed"),
@@ -121,7 +138,9 @@ def test_stage_follows_the_furthest_step(
 
 
 def test_the_newest_run_decides_and_the_oldest_dates_the_job() -> None:
-    job = job_of("j", REQUEST, [run("STARTED", minute=5), run("FAILURE", minute=0, will_retry="true")])
+    job = job_of(
+        "j", REQUEST, [run("STARTED", minute=5), run("FAILURE", minute=0, tags={"will_retry": "true"})]
+    )
     assert job.status is JobStatus.RUNNING
     assert job.created_at == "2026-11-30T12:00:00Z"
     assert job.completed_at is None
@@ -131,7 +150,10 @@ def test_the_newest_run_decides_and_the_oldest_dates_the_job() -> None:
 
 
 def test_an_automatic_retry_goes_on_with_the_first_runs_clock() -> None:
-    retried = [run("STARTED", minute=5, retry_number="1"), run("FAILURE", minute=0, will_retry="true")]
+    retried = [
+        run("STARTED", minute=5, tags={"retry_number": "1"}),
+        run("FAILURE", minute=0, tags={"will_retry": "true"}),
+    ]
     assert job_of("j", REQUEST, retried).expires_at == "2026-11-30T12:01:30Z"
 
 

@@ -36,7 +36,12 @@ def test_adding_a_partition_twice_is_fine(dagster: FakeDagster, client: DagsterC
 def test_config_errors_become_pointers_into_the_request(dagster: FakeDagster, client: DagsterClient) -> None:
     base = ("ops", ASSET, "config")
     dagster.config_errors = [
-        {"__typename": "FieldNotDefinedConfigError", "message": "m", "stack": stack(*base), "fieldName": "bogus"},
+        {
+            "__typename": "FieldNotDefinedConfigError",
+            "message": "m",
+            "stack": stack(*base),
+            "fieldName": "bogus",
+        },
         {
             "__typename": "MissingFieldConfigError",
             "message": "m",
@@ -49,7 +54,11 @@ def test_config_errors_become_pointers_into_the_request(dagster: FakeDagster, cl
             "stack": stack(*base),
             "fields": [{"name": "model_config"}, {"name": "output_data_path"}],
         },
-        {"__typename": "RuntimeMismatchConfigError", "message": "not an int", "stack": stack(*base, "content", 3, "n")},
+        {
+            "__typename": "RuntimeMismatchConfigError",
+            "message": "not an int",
+            "stack": stack(*base, "content", 3, "n"),
+        },
         {
             "__typename": "RuntimeMismatchConfigError",
             "message": "not text",
@@ -112,7 +121,9 @@ def test_credentials_in_the_address_are_not_printed() -> None:
         assert "secret" not in client.run_url("r")
 
 
-def test_ready_needs_location_and_a_daemon_heard_of_lately(dagster: FakeDagster, client: DagsterClient) -> None:
+def test_ready_needs_location_and_a_daemon_heard_of_lately(
+    dagster: FakeDagster, client: DagsterClient
+) -> None:
     assert client.not_ready() is None
     assert client.not_ready(heartbeat_since=101.0) == "these daemons are not running: QUEUED_RUN_COORDINATOR"
     dagster.daemon_alive = False
@@ -138,7 +149,9 @@ def test_waiting_past_the_deadline_says_what_is_missing(dagster: FakeDagster, cl
         client.wait_until_ready(time.monotonic())
 
 
-def test_waiting_for_a_location_that_cannot_load_ends_at_once(dagster: FakeDagster, client: DagsterClient) -> None:
+def test_waiting_for_a_location_that_cannot_load_ends_at_once(
+    dagster: FakeDagster, client: DagsterClient
+) -> None:
     dagster.location_error = "ImportError: no module"
     with pytest.raises(DagsterError, match="no module"):
         client.wait_until_ready(time.monotonic() + 300)
@@ -147,18 +160,29 @@ def test_waiting_for_a_location_that_cannot_load_ends_at_once(dagster: FakeDagst
 def test_failures_are_the_innermost_errors_of_the_steps(dagster: FakeDagster, client: DagsterClient) -> None:
     wrapped = {
         "className": "DagsterExecutionStepExecutionError",
-        "message": "dagster._core.errors.DagsterExecutionStepExecutionError: Error occurred while executing op",
-        "causes": [{"className": "StorageError", "message": "batch_pipelines.storage.errors.StorageError: disk full\n"}],
+        "message": "dagster._core.errors.DagsterExecutionStepExecutionError: Error in op",
+        "causes": [
+            {
+                "className": "StorageError",
+                "message": "batch_pipelines.storage.errors.StorageError: disk full\n",
+            }
+        ],
     }
     deliberate = {
         "className": "Failure",
         "message": "dagster._core.definitions.events.Failure: the request is invalid: /a: no",
-        "causes": [{"className": "RequestInvalid", "message": "batch_pipelines.api.errors.RequestInvalid: [..]"}],
+        "causes": [
+            {"className": "RequestInvalid", "message": "batch_pipelines.api.errors.RequestInvalid: [..]"}
+        ],
     }
     run = dagster.add_run("a", status="FAILURE")
     run.events = [
         {"__typename": "RunStartEvent"},
-        {"__typename": "ExecutionStepFailureEvent", "stepKey": f"{ASSET}.run_inference[replica_00]", "error": wrapped},
+        {
+            "__typename": "ExecutionStepFailureEvent",
+            "stepKey": f"{ASSET}.run_inference[replica_00]",
+            "error": wrapped,
+        },
         {"__typename": "ExecutionStepFailureEvent", "stepKey": f"{ASSET}.merge_outputs", "error": deliberate},
         {"__typename": "RunFailureEvent", "message": "Steps failed", "error": None},
     ]
@@ -181,7 +205,9 @@ def test_without_a_failed_step_the_runs_own_message_is_the_reason(
 def test_terminating_a_queued_run_ends_it_and_a_running_one_only_asks(
     dagster: FakeDagster, client: DagsterClient
 ) -> None:
-    queued, running, lost = (dagster.add_run("a", status=status) for status in ("QUEUED", "STARTED", "STARTED"))
+    queued, running, lost = (
+        dagster.add_run("a", status=status) for status in ("QUEUED", "STARTED", "STARTED")
+    )
     client.terminate(queued.run_id)
     client.terminate(running.run_id)
     client.terminate(lost.run_id, at_once=True)

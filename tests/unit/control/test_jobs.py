@@ -61,8 +61,14 @@ def test_a_failed_job_tells_its_reason(dagster: FakeDagster, settings: Settings,
     assert (jobs.view("j").job.metadata or {})["reason"] == "out of luck"
 
 
-def test_a_job_launched_by_hand_with_a_broken_request_can_be_looked_at(dagster: FakeDagster, jobs: Jobs) -> None:
-    request = {"output_data_path": "o", "data_parallelism": 1000, "model_config": {"model": "m", "max_num_seqs": -1}}
+def test_a_job_launched_by_hand_with_a_broken_request_can_be_looked_at(
+    dagster: FakeDagster, jobs: Jobs
+) -> None:
+    request = {
+        "output_data_path": "o",
+        "data_parallelism": 1000,
+        "model_config": {"model": "m", "max_num_seqs": -1},
+    }
     dagster.add_run("typed by hand/..", status="FAILURE", config=dagster.request_config(request))
     job = jobs.view("typed by hand/..").job
     assert (job.status, job.output_data_path, job.engine_config.model) == (JobStatus.FAILED, "o", "m")
@@ -90,7 +96,9 @@ def test_recent_jobs_are_listed_once_each_by_their_newest_run(
     assert [job.job_id for job in jobs.recent(limit=1)] == ["a"]
 
 
-def test_listing_goes_on_over_pages_until_enough_match(dagster: FakeDagster, settings: Settings, jobs: Jobs) -> None:
+def test_listing_goes_on_over_pages_until_enough_match(
+    dagster: FakeDagster, settings: Settings, jobs: Jobs
+) -> None:
     for number in range(250):
         JobRecords(settings, f"j{number}").accept()
         dagster.add_run(f"j{number}", status="CANCELED" if number < 2 else "QUEUED")

@@ -7,12 +7,16 @@ from graphql.type import GraphQLSchema
 
 from batch_pipelines.control import queries
 
-DOCUMENTS = {name: value for name, value in vars(queries).items() if name.isupper() and not name.startswith("_")}
+DOCUMENTS = {
+    name: value for name, value in vars(queries).items() if name.isupper() and not name.startswith("_")
+}
 
 
 @pytest.fixture(scope="module")
 def schema() -> GraphQLSchema:
-    return create_schema().graphql_schema
+    made = create_schema().graphql_schema
+    assert isinstance(made, GraphQLSchema)
+    return made
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
