@@ -10,10 +10,13 @@ import dagster as dg
 
 from batch_pipelines.assets import batch_completions
 from batch_pipelines.executors import local_executor
+from batch_pipelines.feeding.replica import ReplicaTiming
 from batch_pipelines.run_config import JOB, JOB_TAGS
 from batch_pipelines.settings import Settings
-from resources.engine import EngineResource, FakeEngineResource, VLLMResource
-from resources.job_store import JobStoreResource
+from batch_pipelines.stages.shard import ShardLimits
+from batch_pipelines.stages.validate import Policy
+from resources.engines import Engines, FakeEngines, VLLMEngines
+from resources.job_store import JobStore
 from resources.step_values import StepValues
 
 __all__ = ["build_defs", "defs"]
@@ -39,36 +42,44 @@ def build_defs(settings: Settings) -> dg.Definitions:
 
 
 def _resources(settings: Settings) -> dict[str, Any]:
-    engine: EngineResource
+    engines: Engines
     if settings.engine == "fake":
-        name = "fake"
-        engine = FakeEngineResource(
-            delay_sec=settings.fake_delay_sec,
-            max_in_flight=settings.fake_max_in_flight,
-            journal=str(settings.fake_journal) if settings.fake_journal else None,
-        )
+        engine = "fake"
+        engines = FakeEngines(settings.fake_delay_sec, settings.fake_max_in_flight, settings.fake_journal)
     else:
-        name = f"vllm=={VLLM_VERSION}"
-        engine = VLLMResource(
-            models_dir=str(settings.models),
+        engine = f"vllm=={VLLM_VERSION}"
+        engines = VLLMEngines(
+            models_dir=settings.models,
+            start_timeout_sec=settings.engine_start_timeout_sec,
             engine_args=settings.engine_args,
             environment=settings.engine_env,
-            start_timeout_sec=settings.engine_start_timeout_sec,
         )
-    store = JobStoreResource(
+    job_store = JobStore(
         store=settings.job_store,
-        roots=settings.request_roots,
-        engine=name,
+        roots=tuple(settings.request_roots),
+        engine=engine,
+        policy=Policy(
+            allow_trust_remote_code=settings.allow_trust_remote_code,
+            max_inline_bytes=settings.max_inline_bytes,
+        ),
+        shard_limits=ShardLimits(
+            max_items=settings.shard_max_items,
+            max_bytes=settings.shard_max_bytes,
+            max_item_bytes=settings.max_item_bytes,
+        ),
+        timing=ReplicaTiming(heartbeat_sec=settings.heartbeat_sec, claim_ttl=settings.claim_ttl),
         engine_args=settings.engine_args,
-        allow_trust_remote_code=settings.allow_trust_remote_code,
-        max_inline_bytes=settings.max_inline_bytes,
-        max_item_bytes=settings.max_item_bytes,
-        shard_max_items=settings.shard_max_items,
-        shard_max_bytes=settings.shard_max_bytes,
-        heartbeat_sec=settings.heartbeat_sec,
-        claim_ttl_sec=settings.claim_ttl_sec,
     )
-    return {"job_store": store, "engine": engine, "io_manager": StepValues(store=settings.job_store)}
+    return {
+        "job_store": _fixed(job_store),
+        "engines": _fixed(engines),
+        "io_manager": _fixed(StepValues(settings.job_store)),
+    }
+
+
+def _fixed(value: object) -> dg.ResourceDefinition:
+    """A resource that a run's launch config cannot change; a bare object would ignore such config silently."""
+    return dg.ResourceDefinition(resource_fn=lambda _: value, config_schema={})
 
 
 defs = build_defs(Settings())

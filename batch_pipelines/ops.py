@@ -31,8 +31,8 @@ from batch_pipelines.stages.merge import MergeIncomplete, Summary, merge_parts
 from batch_pipelines.stages.preview import PreviewRow, preview
 from batch_pipelines.stages.shard import shard_input
 from batch_pipelines.stages.validate import check_request, read_request, store_request
-from resources.engine import EngineResource
-from resources.job_store import JobStoreResource
+from resources.engines import Engines
+from resources.job_store import JobStore
 
 __all__ = ["merge_outputs", "run_inference", "shard_inputs", "validate_request"]
 
@@ -45,7 +45,7 @@ _LOST_STEP = dg.RetryPolicy(max_retries=2, delay=2, backoff=dg.Backoff.EXPONENTI
     retry_policy=_LOST_STEP,
     description="Checks the whole request, reports every error at once, and keeps the request as accepted.",
 )
-def validate_request(context: dg.OpExecutionContext, job_store: JobStoreResource) -> dict[str, Any]:
+def validate_request(context: dg.OpExecutionContext, job_store: dg.ResourceParam[JobStore]) -> dict[str, Any]:
     """Check the request and keep it."""
     job = _job(context, job_store)
     try:
@@ -72,7 +72,7 @@ def validate_request(context: dg.OpExecutionContext, job_store: JobStoreResource
     description="Reads the input once, validates every item, writes shards, and asks for the replicas.",
 )
 def shard_inputs(
-    context: dg.OpExecutionContext, job_store: JobStoreResource, validated: dict[str, Any]
+    context: dg.OpExecutionContext, job_store: dg.ResourceParam[JobStore], validated: dict[str, Any]
 ) -> Iterator[dg.DynamicOutput[dict[str, Any]]]:
     """Shard the input; one output a replica."""
     job = _job(context, job_store)
@@ -103,7 +103,10 @@ def shard_inputs(
     description="One replica: an engine on the request's GPUs, which pulls shards until all are committed.",
 )
 def run_inference(
-    context: dg.OpExecutionContext, job_store: JobStoreResource, engine: EngineResource, share: dict[str, int]
+    context: dg.OpExecutionContext,
+    job_store: dg.ResourceParam[JobStore],
+    engines: dg.ResourceParam[Engines],
+    share: dict[str, int],
 ) -> dict[str, Any]:
     """Work on the job's shards with one engine.
 
@@ -122,7 +125,7 @@ def run_inference(
             manifest=manifest,
             worker=worker,
             replicas=share["replicas"],
-            engine=engine.make(request, _log_engine_line),
+            engine=engines.make(request, _log_engine_line),
             answerer=Answerer.for_job(request, manifest),
             timing=job_store.timing,
             on_event=context.log.info,
@@ -145,7 +148,7 @@ def run_inference(
 )
 def merge_outputs(
     context: dg.OpExecutionContext,
-    job_store: JobStoreResource,
+    job_store: dg.ResourceParam[JobStore],
     validated: dict[str, Any],
     replicas: list[dict[str, Any]],
 ) -> dg.Output[dict[str, Any]]:
@@ -166,7 +169,7 @@ def merge_outputs(
     )
 
 
-def _job(context: dg.OpExecutionContext, job_store: JobStoreResource) -> Job:
+def _job(context: dg.OpExecutionContext, job_store: JobStore) -> Job:
     if not context.has_partition_key:
         raise dg.Failure(
             "launch the job for a partition of batch_requests: its key is the job's id", allow_retries=False

@@ -55,7 +55,9 @@ class Settings(BaseSettings):
     fake_delay_sec: Annotated[
         float, Field(ge=0, description="Seconds the fake engine takes for a request.")
     ] = 0.0
-    fake_max_in_flight: Annotated[int, Field(ge=1, description="Requests the fake engine takes at once.")] = 64
+    fake_max_in_flight: Annotated[int, Field(ge=1, description="Requests the fake engine takes at once.")] = (
+        64
+    )
     fake_journal: Annotated[
         Path | None, Field(description="File to which the fake engine appends a line for every request.")
     ] = None

@@ -1,4 +1,5 @@
 """Dagster resources: the job store, the engine, and the values passed between steps.
 
-Each is a thin, configurable wrapper; what it hands out is a plain object of `batch_pipelines`.
+They are plain objects, bound when the definitions are made. A `ConfigurableResource` would take its
+settings from a run's launch config, where whoever launches could widen what requests may read or run.
 """

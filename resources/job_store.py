@@ -1,10 +1,9 @@
 """The job store resource: where jobs keep durable state, and what the deployment sets for them."""
 
-from datetime import timedelta
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-
-import dagster as dg
-from pydantic import Field
+from typing import Any
 
 from batch_pipelines.feeding.replica import ReplicaTiming
 from batch_pipelines.jobs.folder import JobFolder
@@ -13,24 +12,30 @@ from batch_pipelines.stages.shard import ShardLimits
 from batch_pipelines.stages.validate import Policy
 from batch_pipelines.storage.object_storage import ObjectStorage
 
-__all__ = ["JobStoreResource"]
+__all__ = ["JobStore"]
 
 
-class JobStoreResource(dg.ConfigurableResource[ObjectStorage]):
-    """Hands out a job's view of storage."""
+@dataclass(frozen=True)
+class JobStore:
+    """Hands out a job's view of storage.
 
-    store: str = Field(description="URI of the job store, one folder a job.")
-    roots: list[str] = Field(description="Storage prefixes that requests may read and write.")
-    engine: str = Field(description="Name and version of the engine, a part of a job's fingerprint.")
-    # A bare dict: Dagster refuses nulls in a dict[str, Any].
-    engine_args: dict = Field(default={}, description="The deployment's engine arguments.")  # type: ignore[type-arg]
-    allow_trust_remote_code: bool = Field(default=False, description="Whether checkpoints' own code may run.")
-    max_inline_bytes: int = Field(description="Largest inline content, in bytes of JSON.")
-    max_item_bytes: int = Field(description="Largest item, in bytes of JSON.")
-    shard_max_items: int = Field(description="Most items in a shard.")
-    shard_max_bytes: int = Field(description="Most bytes in a shard, but for a single larger item.")
-    heartbeat_sec: float = Field(description="Seconds between a replica's progress reports.")
-    claim_ttl_sec: float = Field(description="Seconds of silence after which a replica's claims are free.")
+    Attributes:
+        store: URI of the job store, one folder a job.
+        roots: Storage prefixes that requests may read and write.
+        engine: Name and version of the engine, a part of a job's fingerprint.
+        policy: What requests may do.
+        shard_limits: Bounds on a shard and an item.
+        timing: How often replicas report and look around.
+        engine_args: The deployment's engine arguments.
+    """
+
+    store: str
+    roots: tuple[str, ...]
+    engine: str
+    policy: Policy
+    shard_limits: ShardLimits
+    timing: ReplicaTiming
+    engine_args: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def _storage(self) -> tuple[ObjectStorage, ObjectStorage]:
@@ -45,27 +50,4 @@ class JobStoreResource(dg.ConfigurableResource[ObjectStorage]):
             data=data,
             engine=self.engine,
             engine_args=self.engine_args,
-        )
-
-    @property
-    def policy(self) -> Policy:
-        """What requests may do."""
-        return Policy(
-            allow_trust_remote_code=self.allow_trust_remote_code, max_inline_bytes=self.max_inline_bytes
-        )
-
-    @property
-    def shard_limits(self) -> ShardLimits:
-        """Bounds on a shard and an item."""
-        return ShardLimits(
-            max_items=self.shard_max_items, max_bytes=self.shard_max_bytes, max_item_bytes=self.max_item_bytes
-        )
-
-    @property
-    def timing(self) -> ReplicaTiming:
-        """How often replicas report and look around."""
-        return ReplicaTiming(
-            heartbeat_sec=self.heartbeat_sec,
-            claim_ttl=timedelta(seconds=self.claim_ttl_sec),
-            poll_sec=min(2.0, self.heartbeat_sec),
         )

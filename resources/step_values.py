@@ -8,7 +8,6 @@ from typing import Any
 
 import dagster as dg
 import orjson
-from pydantic import Field
 
 from batch_pipelines.jobs.folder import JobFolder
 from batch_pipelines.storage.object_storage import ObjectStorage
@@ -16,22 +15,28 @@ from batch_pipelines.storage.object_storage import ObjectStorage
 __all__ = ["StepValues"]
 
 
-class StepValues(dg.ConfigurableIOManager):
+class StepValues(dg.IOManager):
     """Keeps a step's output under its job, run and step."""
 
-    store: str = Field(description="URI of the job store.")
+    def __init__(self, store: str) -> None:
+        """See the class.
+
+        Args:
+            store: URI of the job store.
+        """
+        self._store = store
+        self._storage = ObjectStorage(roots=[store])
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Write a step's output."""
-        ObjectStorage(roots=[self.store]).write(self._uri(context, context.partition_key), orjson.dumps(obj))
+        self._storage.write(self._uri(context, context.partition_key), orjson.dumps(obj))
 
     def load_input(self, context: dg.InputContext) -> Any:
         """Read the output of the step upstream."""
         if context.upstream_output is None:
             raise dg.DagsterInvariantViolationError("a step's input must come from another step")
-        uri = self._uri(context.upstream_output, context.partition_key)
-        return orjson.loads(ObjectStorage(roots=[self.store]).read(uri))
+        return orjson.loads(self._storage.read(self._uri(context.upstream_output, context.partition_key)))
 
     def _uri(self, output: dg.OutputContext, job_id: str) -> str:
         names = [output.step_key, output.name, *([output.mapping_key] if output.mapping_key else [])]
-        return JobFolder(self.store, job_id).step_output(output.run_id, names)
+        return JobFolder(self._store, job_id).step_output(output.run_id, names)

@@ -45,8 +45,9 @@ def demo(app: App, request: Path, keep: bool) -> None:
     REQUEST is a request's file [default: examples/request.json].
     """
     data = request.read_bytes()
-    _ensure_model(app.settings, parse_request(data))
+    wanted = parse_request(data)
     with ended_by_sigterm(), ExitStack() as stack:
+        _ensure_model(app.settings, wanted)
         settings, local = app.settings, None
         if app.client.is_up() and app.client.not_ready() is None:
             note(f"using the Dagster at {app.client.url}")

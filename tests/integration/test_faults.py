@@ -1,4 +1,4 @@
-"""Processes killed in mid-batch: after the retry the output is complete, and committed work is not done again.
+"""Processes killed in mid-batch: after the retry the output is complete, and no committed work is redone.
 
 A real Dagster, with its daemon, webserver and a process a step; the engine is the fake one, slow enough to
 be caught at work, and its journal tells which process asked for what.
@@ -7,7 +7,6 @@ be caught at work, and its journal tells which process asked for what.
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -34,7 +33,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
 
 def replicas_at_work(site: Deployment, name: str) -> set[int]:
     """Process ids of the steps that asked the engine for items of a job."""
-    return {entry.pid for entry in site.journal if entry.prompt.startswith(f"{name} ") and not gone(entry.pid)}
+    return {
+        entry.pid for entry in site.journal if entry.prompt.startswith(f"{name} ") and not gone(entry.pid)
+    }
 
 
 def catch_at_work(site: Deployment, name: str, job_id: str) -> list[int]:
@@ -95,5 +96,5 @@ def test_cancelled_job_keeps_its_shards_for_the_same_request_and_no_other(site: 
     assert site.wait_for_end(again).job.status is JobStatus.COMPLETED
     assert_complete(site, "cancel")
     asked = [entry.prompt for entry in site.journal if entry.prompt.startswith("cancel ")]
-    # The first job and the one that took over its work asked once between them, the other fingerprint once more.
+    # Once by the first job and the one that took over its work, once under the other fingerprint.
     assert all(asked.count(f"cancel {index}") == 2 for index in committed)

@@ -1,7 +1,7 @@
 """A whole deployment on this machine, for tests: Dagster's webserver and daemon, a job store, an engine."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,5 +129,3 @@ def once_each(entries: list[JournalEntry], prefix: str, indexes: set[int]) -> bo
     """Whether the engines saw each of these items of a job exactly once."""
     seen = [entry.prompt for entry in entries]
     return all(seen.count(f"{prefix} {index}") == 1 for index in indexes)
-
-

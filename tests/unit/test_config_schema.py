@@ -62,3 +62,10 @@ def test_request_is_taken_as_it_is(job: dg.JobDefinition, more: dict[str, Any]) 
 def test_wrong_structure_is_refused_at_launch(job: dg.JobDefinition, more: dict[str, Any]) -> None:
     with pytest.raises(dg.DagsterInvalidConfigError):
         launch(job, {**SMALLEST, **more})
+
+
+@pytest.mark.parametrize("resource", ["job_store", "engines", "io_manager"])
+def test_launch_cannot_change_what_the_deployment_decides(job: dg.JobDefinition, resource: str) -> None:
+    config = {"ops": {ASSET: {"config": SMALLEST}}, "resources": {resource: {"config": {"roots": ["/"]}}}}
+    with pytest.raises(dg.DagsterInvalidConfigError):
+        dg.validate_run_config(job, config)

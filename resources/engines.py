@@ -1,0 +1,78 @@
+"""The engine resource: which engine answers, and what the deployment sets for it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from batch_pipelines.api.request import CreateBatchCompletionsV2Request
+from batch_pipelines.engines.fake import FakeEngine
+from batch_pipelines.engines.protocol import Engine, EngineSpec
+from batch_pipelines.engines.vllm_server import VLLMServer
+from batch_pipelines.models.registry import resolve_model
+
+__all__ = ["Engines", "FakeEngines", "VLLMEngines"]
+
+
+class Engines(Protocol):
+    """Makes the engine of a replica."""
+
+    def make(self, request: CreateBatchCompletionsV2Request, log: Callable[[str], None]) -> Engine:
+        """An engine for the request, not started yet.
+
+        Args:
+            request: Names the model and how its engine is set up.
+            log: Called with every line the engine prints, from any thread.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class VLLMEngines:
+    """vLLM, as a child process of the step that needs it.
+
+    Attributes:
+        models_dir: Folder of model folders, found by name.
+        start_timeout_sec: Seconds it may take to load its model.
+        engine_args: Engine arguments for what a request leaves unset.
+        environment: Environment variables of the engine's process.
+    """
+
+    models_dir: Path
+    start_timeout_sec: float
+    engine_args: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def make(self, request: CreateBatchCompletionsV2Request, log: Callable[[str], None]) -> Engine:
+        """See `Engines.make`."""
+        config = request.engine_config
+        spec = EngineSpec(
+            model=resolve_model(config.model, config.checkpoint_path, models_dir=self.models_dir),
+            served_model_name=config.served_model_name or config.model,
+            model_config=config,
+            defaults=self.engine_args,
+            environment=self.environment,
+            log=log,
+        )
+        return VLLMServer(spec, start_timeout_sec=self.start_timeout_sec)
+
+
+@dataclass(frozen=True)
+class FakeEngines:
+    """An engine that answers deterministically without a model: for tests and for trying the pipeline out.
+
+    Attributes:
+        delay_sec: Seconds it takes for a request.
+        max_in_flight: Requests it takes at once.
+        journal: File that gets a line for every request.
+    """
+
+    delay_sec: float = 0.0
+    max_in_flight: int = 64
+    journal: Path | None = None
+
+    def make(self, request: CreateBatchCompletionsV2Request, log: Callable[[str], None]) -> Engine:
+        """See `Engines.make`; the engine is the same for every request."""
+        del request
+        log("the fake engine answers without a model")
+        return FakeEngine(max_in_flight=self.max_in_flight, delay_sec=self.delay_sec, journal=self.journal)
