@@ -73,13 +73,13 @@ def _resources(settings: Settings) -> dict[str, Any]:
     return {
         "job_store": _fixed(job_store),
         "engines": _fixed(engines),
-        "io_manager": _fixed(StepValues(settings.job_store)),
+        "io_manager": _fixed(StepValues(settings.job_store), dg.IOManagerDefinition),
     }
 
 
-def _fixed(value: object) -> dg.ResourceDefinition:
-    """A resource that a run's launch config cannot change; a bare object would ignore such config silently."""
-    return dg.ResourceDefinition(resource_fn=lambda _: value, config_schema={})
+def _fixed(value: object, kind: type[dg.ResourceDefinition] = dg.ResourceDefinition) -> dg.ResourceDefinition:
+    """A resource that refuses launch config; a bare object would take any, and ignore it."""
+    return kind(resource_fn=lambda _: value, config_schema={})
 
 
 defs = build_defs(Settings())
