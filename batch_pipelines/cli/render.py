@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from urllib.parse import unquote
 
 import click
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.text import Text
 from batch_pipelines.api.job import BatchCompletionsJob, JobStatus
 from batch_pipelines.control.jobs import JobView
 
-__all__ = ["counts_of", "describe_end", "print_job", "print_jobs"]
+__all__ = ["counts_of", "describe_end", "print_job", "print_jobs", "readable"]
 
 _COLOURS = {
     JobStatus.COMPLETED: "green",
@@ -74,10 +75,15 @@ def describe_end(view: JobView) -> str:
     name = f"job {view.job.job_id}"
     if view.job.status is JobStatus.COMPLETED:
         failed = f", {facts['items_failed']} of them failed" if facts["items_failed"] != "0" else ""
-        errors = f"\nerrors  {facts['errors']}" if "errors" in facts else ""
-        return f"{name} completed: {facts['items_total']} items{failed}\noutput  {facts['output']}{errors}"
+        errors = f"\nerrors  {readable(facts['errors'])}" if "errors" in facts else ""
+        return f"{name} completed: {facts['items_total']} items{failed}\noutput  {readable(facts['output'])}{errors}"
     reason = f": {facts['reason']}" if "reason" in facts else ""
     return f"{name} {'ended' if view.job.status is JobStatus.UNKNOWN else view.job.status.value}{reason}"
+
+
+def readable(uri: str) -> str:
+    """A file's address as people write it: a local one as a path."""
+    return unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri
 
 
 def counts_of(view: JobView) -> tuple[int, int | None, int]:

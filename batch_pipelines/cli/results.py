@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from batch_pipelines.cli.output_command import records_of
+from batch_pipelines.cli.render import readable
 from batch_pipelines.jobs.folder import JobFolder
 from batch_pipelines.jobs.manifest import read_manifest
 from batch_pipelines.settings import Settings
@@ -26,9 +27,9 @@ def describe_results(settings: Settings, summary: Summary) -> str:
     """The first answers with their prompts, the first failed items, and where the files are."""
     counts = f"{summary.succeeded} of {summary.total} items answered"
     tokens = f"{summary.completion_tokens:,} tokens written"
-    files = [f"output  {summary.output}"]
+    files = [f"output  {readable(summary.output)}"]
     if summary.errors is not None:
-        files.append(f"errors  {summary.errors}")
+        files.append(f"errors  {readable(summary.errors)}")
     blocks = [f"{counts}, {tokens}", *_answers(settings, summary), *_failures(summary), "\n".join(files)]
     return "\n\n".join(blocks)
 

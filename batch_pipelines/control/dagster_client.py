@@ -203,7 +203,7 @@ class DagsterClient:
         return run_from(answer)
 
     def failures(self, run_id: str) -> list[str]:
-        """Why a run failed: of each failed step its innermost error, then the run's own; no repetitions."""
+        """Why a run failed: of each failed step the innermost error; if none failed, the run's own errors."""
         steps: list[str] = []
         whole: list[str] = []
         cursor: str | None = None
@@ -213,10 +213,10 @@ class DagsterClient:
             for event in page["events"]:
                 if event["__typename"] == "ExecutionStepFailureEvent":
                     steps.append(f"{event['stepKey'].partition('.')[2]}: {_innermost(event)}")
-                elif event["__typename"] == "RunFailureEvent":
+                elif event["__typename"] == "RunFailureEvent" or event.get("error"):
                     whole.append(_innermost(event))
             if not page["hasMore"]:
-                return list(dict.fromkeys([*steps, *(() if steps else whole)]))
+                return list(dict.fromkeys(steps or whole))
             cursor = page["cursor"]
 
     def terminate(self, run_id: str, *, at_once: bool = False) -> None:

@@ -114,6 +114,7 @@ query Failures($id: ID!, $cursor: String) {
         __typename
         ... on ExecutionStepFailureEvent { stepKey error { ...Chain } }
         ... on RunFailureEvent { message error { ...Chain } }
+        ... on EngineEvent { error { ...Chain } }
       }
     }
     ... on Error { message }

@@ -42,7 +42,7 @@ class EngineProcess:
         Args:
             command: Program and arguments; never seen by a shell.
             environment: The whole environment of the command.
-            directory: Its working directory.
+            directory: Its working directory, made for it; removed when it has ended.
             log: Called with each line it prints, from a thread of its own: the engine does not wait for it.
             grace_sec: Seconds between the request to end and SIGKILL.
 
@@ -58,7 +58,18 @@ class EngineProcess:
         self._ended = threading.Event()
         self._exit_code: int | None = None
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", _REAPER, "--grace", str(grace_sec), "--", *command],
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                _REAPER,
+                "--grace",
+                str(grace_sec),
+                "--remove",
+                str(directory),
+                "--",
+                *command,
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -5,7 +5,7 @@ waits for one of two things: the pipe closes (the parent asked for an end, or di
 engine's main process exits. Either way it ends every process that came of the command: SIGTERM, a grace, then
 SIGKILL.
 
-    python reaper.py [--grace SECONDS] -- COMMAND...
+    python reaper.py [--grace SECONDS] [--remove FOLDER] -- COMMAND...
 
 Only the standard library is imported, and it runs by its path, so it costs a few megabytes and no start-up
 time. Linux.
@@ -16,6 +16,7 @@ from __future__ import annotations
 import ctypes
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,7 +31,7 @@ _UNKILLABLE_SEC = 5.0  # a process stuck in a driver call cannot be ended; the r
 
 def main(argv: list[str]) -> int:
     """Run the command under supervision; returns its exit code, or 128 + N when signal N ended it."""
-    grace, command = _parse(argv)
+    grace, folder, command = _parse(argv)
     parent = os.getppid()
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphans of the engine come to us, whatever session they moved to
     asked: list[int] = []
@@ -60,19 +61,20 @@ def main(argv: list[str]) -> int:
 
     ended = _end_all(engine.pid, grace)
     code = ended if code is None else code
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
     engine.returncode = code  # collected by _reap; Popen must not look for it again
     if code is None:
         return 1
     return code if code >= 0 else 128 - code
 
 
-def _parse(argv: list[str]) -> tuple[float, list[str]]:
-    options, separator, command = (
-        (argv[: argv.index("--")], "--", argv[argv.index("--") + 1 :]) if "--" in argv else (argv, "", [])
-    )
-    if not separator or not command or (options and (len(options) != 2 or options[0] != "--grace")):
-        raise SystemExit("usage: reaper.py [--grace SECONDS] -- COMMAND...")
-    return (float(options[1]) if options else 10.0), command
+def _parse(argv: list[str]) -> tuple[float, str | None, list[str]]:
+    mark = argv.index("--") if "--" in argv else len(argv)
+    options, command = dict(zip(argv[:mark:2], argv[1:mark:2], strict=False)), argv[mark + 1 :]
+    if not command or mark % 2 or not options.keys() <= {"--grace", "--remove"}:
+        raise SystemExit("usage: reaper.py [--grace SECONDS] [--remove FOLDER] -- COMMAND...")
+    return float(options.get("--grace", "10")), options.get("--remove"), command
 
 
 def _prctl(option: int, value: int) -> None:

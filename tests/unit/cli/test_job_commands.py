@@ -145,7 +145,7 @@ def test_submit_and_wait_in_one_shows_stages_and_prints_the_id_only(
     assert {result.stdout.strip()} == dagster.partitions
     lines = result.stderr.splitlines()
     assert lines[:3] == ["queued", "validating", "completed  7/7 items"]
-    assert (tmp_path / "out.json").as_uri() in result.stderr
+    assert f"output  {tmp_path / 'out.json'}" in result.stderr
 
 
 def test_a_failed_jobs_reason_is_printed(invoke: Invoke, dagster: FakeDagster, settings: Settings) -> None:

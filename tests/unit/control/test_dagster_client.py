@@ -202,6 +202,19 @@ def test_without_a_failed_step_the_runs_own_message_is_the_reason(
     assert client.failures(run.run_id) == ["Exceeded maximum runtime of 60 seconds."]
 
 
+def test_a_run_that_could_not_load_its_definitions_says_so(
+    dagster: FakeDagster, client: DagsterClient
+) -> None:
+    error = {"className": "SerializableErrorInfo", "message": "ImportError: no module", "causes": []}
+    run = dagster.add_run("a", status="FAILURE")
+    run.events = [
+        {"__typename": "EngineEvent", "error": None},
+        {"__typename": "EngineEvent", "error": error},
+        {"__typename": "RunFailureEvent", "message": "marked as failed from outside", "error": None},
+    ]
+    assert client.failures(run.run_id) == ["ImportError: no module", "marked as failed from outside"]
+
+
 def test_terminating_a_queued_run_ends_it_and_a_running_one_only_asks(
     dagster: FakeDagster, client: DagsterClient
 ) -> None:

@@ -72,9 +72,22 @@ def test_command_that_does_not_exist_gives_127() -> None:
     assert b"cannot start /no/such/program" in error
 
 
-def test_wrong_usage_is_refused() -> None:
+@pytest.mark.parametrize(
+    "arguments", [["true"], ["--"], ["--grace", "--", "true"], ["--other", "1", "--", "true"]]
+)
+def test_wrong_usage_is_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit, match="usage"):
-        reaper.main(["true"])
+        reaper.main(arguments)
+
+
+def test_folder_is_removed_at_the_end(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "socket").touch()
+    command = [sys.executable, REAPER, "--remove", str(folder), "--", sys.executable, "-c", "pass"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        assert process.wait(10) == 0
+    assert not folder.exists()
 
 
 def test_closing_the_pipe_ends_every_generation(pids: Path) -> None:
