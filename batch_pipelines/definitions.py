@@ -51,6 +51,7 @@ def _resources(settings: Settings) -> dict[str, Any]:
         engines = VLLMEngines(
             models_dir=settings.models,
             start_timeout_sec=settings.engine_start_timeout_sec,
+            side_by_side=settings.max_local_replicas,
             engine_args=settings.engine_args,
             environment=settings.engine_env,
         )

@@ -13,7 +13,7 @@ import dagster as dg
 
 from batch_pipelines.api.errors import RequestInvalid
 from batch_pipelines.api.parse import parse_request
-from batch_pipelines.api.request import CreateBatchCompletionsV2Request, unknown_model_config_keys
+from batch_pipelines.api.request import CreateBatchCompletionsV2Request
 from batch_pipelines.config_schema import config_shape
 from batch_pipelines.engines.protocol import EngineError
 from batch_pipelines.feeding.answer import Answerer
@@ -45,12 +45,16 @@ _LOST_STEP = dg.RetryPolicy(max_retries=2, delay=2, backoff=dg.Backoff.EXPONENTI
     retry_policy=_LOST_STEP,
     description="Checks the whole request, reports every error at once, and keeps the request as accepted.",
 )
-def validate_request(context: dg.OpExecutionContext, job_store: dg.ResourceParam[JobStore]) -> dict[str, Any]:
+def validate_request(
+    context: dg.OpExecutionContext,
+    job_store: dg.ResourceParam[JobStore],
+    engines: dg.ResourceParam[Engines],
+) -> dict[str, Any]:
     """Check the request and keep it."""
     job = _job(context, job_store)
     try:
         request = parse_request(context.op_config)
-        check_request(job, request, job_store.policy)
+        warnings = check_request(job, request, job_store.policy, check_engine=engines.check)
     except RequestInvalid as invalid:
         raise dg.Failure(
             f"the request is invalid:\n{invalid}",
@@ -58,9 +62,6 @@ def validate_request(context: dg.OpExecutionContext, job_store: dg.ResourceParam
             allow_retries=False,
         ) from invalid
     store_request(job.store, job.folder, request)
-    warnings = [
-        f"model_config.{key} is unknown and has no effect" for key in unknown_model_config_keys(request)
-    ]
     for warning in warnings:
         context.log.warning(warning)
     return {"warnings": warnings, "replicas": request.replicas}

@@ -1,5 +1,6 @@
 """The engine resource: which engine answers, and what the deployment sets for it."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, Protocol
 from batch_pipelines.api.request import CreateBatchCompletionsV2Request
 from batch_pipelines.engines.fake import FakeEngine
 from batch_pipelines.engines.protocol import Engine, EngineSpec
+from batch_pipelines.engines.vllm_args import engine_args
 from batch_pipelines.engines.vllm_server import VLLMServer
 from batch_pipelines.models.registry import resolve_model
 
@@ -16,6 +18,17 @@ __all__ = ["Engines", "FakeEngines", "VLLMEngines"]
 
 class Engines(Protocol):
     """Makes the engine of a replica."""
+
+    def check(self, request: CreateBatchCompletionsV2Request) -> list[str]:
+        """Check what can be told without starting an engine.
+
+        Returns:
+            Warnings: settings that have no effect.
+
+        Raises:
+            ValueError: The engine would refuse a setting; the message names it.
+        """
+        ...
 
     def make(self, request: CreateBatchCompletionsV2Request, log: Callable[[str], None]) -> Engine:
         """An engine for the request, not started yet.
@@ -36,25 +49,44 @@ class VLLMEngines:
         start_timeout_sec: Seconds it may take to load its model.
         engine_args: Engine arguments for what a request leaves unset.
         environment: Environment variables of the engine's process.
+        side_by_side: Replicas that share this machine's cores at most.
     """
 
     models_dir: Path
     start_timeout_sec: float
+    side_by_side: int = 1
     engine_args: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self, request: CreateBatchCompletionsV2Request) -> list[str]:
+        """See `Engines.check`."""
+        self._model(request)
+        return engine_args(request.engine_config, self.engine_args).warnings
 
     def make(self, request: CreateBatchCompletionsV2Request, log: Callable[[str], None]) -> Engine:
         """See `Engines.make`."""
         config = request.engine_config
         spec = EngineSpec(
-            model=resolve_model(config.model, config.checkpoint_path, models_dir=self.models_dir),
+            model=self._model(request),
             served_model_name=config.served_model_name or config.model,
             model_config=config,
             defaults=self.engine_args,
-            environment=self.environment,
+            environment=self._environment(request.replicas),
             log=log,
         )
         return VLLMServer(spec, start_timeout_sec=self.start_timeout_sec)
+
+    def _model(self, request: CreateBatchCompletionsV2Request) -> str:
+        config = request.engine_config
+        return resolve_model(config.model, config.checkpoint_path, models_dir=self.models_dir)
+
+    def _environment(self, replicas: int) -> dict[str, str]:
+        environment = dict(self.environment)
+        if environment.get("VLLM_CPU_OMP_THREADS_BIND") == "nobind":
+            # Unbound threads stall each other once there are more of them, over all replicas, than cores.
+            cores = len(os.sched_getaffinity(0))
+            environment.setdefault("OMP_NUM_THREADS", str(max(1, cores // min(replicas, self.side_by_side))))
+        return environment
 
 
 @dataclass(frozen=True)
@@ -70,6 +102,11 @@ class FakeEngines:
     delay_sec: float = 0.0
     max_in_flight: int = 64
     journal: Path | None = None
+
+    def check(self, request: CreateBatchCompletionsV2Request) -> list[str]:
+        """See `Engines.check`; it takes everything."""
+        del request
+        return []
 
     def make(self, request: CreateBatchCompletionsV2Request, log: Callable[[str], None]) -> Engine:
         """See `Engines.make`; the engine is the same for every request."""

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ __all__ = ["Child", "ChildEnded"]
 
 _GRACE_SEC = 15.0
 _BEYOND_GRACE_SEC = 8.0
+_LOOK_SEC = 0.05
 _TAIL_LINES = 25
 _TAIL_BYTES = 16 * 1024
 
@@ -95,12 +97,25 @@ class Child:
     def end(self) -> None:
         """End it, with everything it started, and wait until it is gone."""
         self.ask_to_end()
-        try:
-            self._process.wait(_GRACE_SEC + _BEYOND_GRACE_SEC)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.pid, signal.SIGKILL)
-            self._process.wait()
+        patience = time.monotonic() + _GRACE_SEC + _BEYOND_GRACE_SEC
+        while self._process.poll() is None or (self._outlives and _group_lives(self.pid)):
+            if time.monotonic() > patience:
+                os.killpg(self.pid, signal.SIGKILL)
+            time.sleep(_LOOK_SEC)
 
     def release(self) -> None:
         """Let go of a process that outlives this one."""
         self._process.returncode = 0  # it is nobody's to wait for; Popen would warn at exit
+
+
+def _group_lives(group: int) -> bool:
+    """Whether a process group has a member that runs; one that only waits to be collected does not."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # The name stands in brackets and may hold anything, so fields are counted after the last bracket.
+            state, _, pgrp = stat.read_text(errors="replace").rpartition(")")[2].split()[:3]
+        except (OSError, ValueError):
+            continue
+        if int(pgrp) == group and state not in "ZX":
+            return True
+    return False

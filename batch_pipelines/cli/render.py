@@ -76,7 +76,8 @@ def describe_end(view: JobView) -> str:
     if view.job.status is JobStatus.COMPLETED:
         failed = f", {facts['items_failed']} of them failed" if facts["items_failed"] != "0" else ""
         errors = f"\nerrors  {readable(facts['errors'])}" if "errors" in facts else ""
-        return f"{name} completed: {facts['items_total']} items{failed}\noutput  {readable(facts['output'])}{errors}"
+        output = f"\noutput  {readable(facts['output'])}"
+        return f"{name} completed: {facts['items_total']} items{failed}{output}{errors}"
     reason = f": {facts['reason']}" if "reason" in facts else ""
     return f"{name} {'ended' if view.job.status is JobStatus.UNKNOWN else view.job.status.value}{reason}"
 

@@ -5,10 +5,11 @@ storage a request may name, what it may switch on, and whether its input and out
 Every error is reported at once, each by JSON pointer. Nothing here needs a GPU.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from batch_pipelines.api.errors import FieldError, RequestInvalid
-from batch_pipelines.api.request import CreateBatchCompletionsV2Request
+from batch_pipelines.api.request import CreateBatchCompletionsV2Request, unknown_model_config_keys
 from batch_pipelines.jobs.folder import JobFolder
 from batch_pipelines.stages.job import Job
 from batch_pipelines.storage.errors import StorageError
@@ -31,15 +32,42 @@ class Policy:
     max_inline_bytes: int
 
 
-def check_request(job: Job, request: CreateBatchCompletionsV2Request, policy: Policy) -> None:
+def check_request(
+    job: Job,
+    request: CreateBatchCompletionsV2Request,
+    policy: Policy,
+    *,
+    check_engine: Callable[[CreateBatchCompletionsV2Request], list[str]],
+) -> list[str]:
     """Check a request that keeps the contract against this deployment.
+
+    Args:
+        job: The job.
+        request: What it asks.
+        policy: What requests may do.
+        check_engine: Returns the engine's warnings, or raises `ValueError` for what it would refuse.
+
+    Returns:
+        Warnings: what was asked and has no effect.
 
     Raises:
         RequestInvalid: With every reason found.
     """
-    errors = [*_policy_errors(request, policy), *_input_errors(job, request), *_output_errors(job, request)]
+    unknown = unknown_model_config_keys(request)
+    warnings = [f"model_config.{key} is unknown and has no effect" for key in unknown]
+    errors = [
+        *_policy_errors(request, policy),
+        *_input_errors(job, request),
+        *_output_errors(job, request),
+        *_checkpoint_errors(job, request),
+    ]
+    try:
+        warnings += check_engine(request)
+    except ValueError as error:
+        errors.append(FieldError("/model_config", str(error)))
     if errors:
         raise RequestInvalid(errors)
+    return warnings
 
 
 def store_request(store: ObjectStorage, folder: JobFolder, request: CreateBatchCompletionsV2Request) -> None:
@@ -95,6 +123,13 @@ def _output_errors(job: Job, request: CreateBatchCompletionsV2Request) -> list[F
     except StorageError as error:
         return [FieldError(pointer, f"cannot be written: {error}")]
     return []
+
+
+def _checkpoint_errors(job: Job, request: CreateBatchCompletionsV2Request) -> list[FieldError]:
+    if request.engine_config.checkpoint_path is None:
+        return []
+    pointer = "/model_config/checkpoint_path"
+    return _path_errors(job, pointer, request.engine_config.checkpoint_path, must_exist=False)
 
 
 def _path_errors(job: Job, pointer: str, path: str, *, must_exist: bool) -> list[FieldError]:

@@ -1,0 +1,101 @@
+"""The deployment's own rules: every error at once, each by its pointer, and nothing outside the roots."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batch_pipelines.api.errors import RequestInvalid
+from batch_pipelines.api.request import CreateBatchCompletionsV2Request
+from batch_pipelines.stages.validate import Policy, check_request, read_request, store_request
+from tests.support.jobs import chat, make_job, make_request, write_input
+
+POLICY = Policy(allow_trust_remote_code=False, max_inline_bytes=1000)
+
+
+def refuse_nothing(_: CreateBatchCompletionsV2Request) -> list[str]:
+    return []
+
+
+def errors_of(folder: Path, **fields: Any) -> dict[str, str]:
+    try:
+        check_request(make_job(folder), make_request(folder, **fields), POLICY, check_engine=refuse_nothing)
+    except RequestInvalid as invalid:
+        return {error.pointer: error.message for error in invalid.errors}
+    return {}
+
+
+def test_good_request_passes_and_leaves_nothing_beside_its_input(tmp_path: Path) -> None:
+    write_input(tmp_path, [chat("a")])
+    assert errors_of(tmp_path) == {}
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["input.jsonl"]
+
+
+def test_every_error_is_reported_at_once(tmp_path: Path) -> None:
+    errors = errors_of(
+        tmp_path,
+        input_data_path=str(tmp_path / "data" / "missing.jsonl"),
+        output_data_path="/etc/output.json",
+        model_config={"model": "m", "trust_remote_code": True},
+    )
+    assert set(errors) == {"/input_data_path", "/output_data_path", "/model_config/trust_remote_code"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/passwd",
+        "{data}/../store/job/manifest.json",
+        "file:///etc/passwd",
+        "s3://somebody-elses/key",
+        "ftp://x/y",
+        "{data}/link/passwd",
+    ],
+)
+@pytest.mark.parametrize("field", ["input_data_path", "output_data_path"])
+def test_path_outside_the_roots_is_refused(tmp_path: Path, field: str, path: str) -> None:
+    write_input(tmp_path, [chat("a")])
+    (tmp_path / "data" / "link").symlink_to("/etc")
+    errors = errors_of(tmp_path, **{field: path.format(data=tmp_path / "data")})
+    assert set(errors) == {f"/{field}"}
+
+
+def test_output_must_not_be_the_input_or_a_folder(tmp_path: Path) -> None:
+    write_input(tmp_path, [chat("a")])
+    same = errors_of(tmp_path, output_data_path=str(tmp_path / "data" / "input.jsonl"))
+    assert "is the input file" in same["/output_data_path"]
+    folder = errors_of(tmp_path, output_data_path=str(tmp_path / "data") + "/")
+    assert set(folder) == {"/output_data_path"}
+
+
+def test_inline_content_over_the_limit_is_refused_with_both_sizes(tmp_path: Path) -> None:
+    errors = errors_of(tmp_path, content=[chat("x" * 2000)])
+    assert "1,000" in errors["/content"]
+    assert "input_data_path" in errors["/content"]
+
+
+def test_settings_the_engine_refuses_are_errors_of_the_request(tmp_path: Path) -> None:
+    def refuse(_: CreateBatchCompletionsV2Request) -> list[str]:
+        raise ValueError("max_model_len is too long")
+
+    write_input(tmp_path, [chat("a")])
+    with pytest.raises(RequestInvalid, match="/model_config: max_model_len is too long"):
+        check_request(make_job(tmp_path), make_request(tmp_path), POLICY, check_engine=refuse)
+
+
+def test_unknown_keys_of_the_model_config_are_warnings(tmp_path: Path) -> None:
+    write_input(tmp_path, [chat("a")])
+    request = make_request(tmp_path, model_config={"model": "m", "labels": {"team": "x"}, "max_modl_len": 5})
+    warnings = check_request(make_job(tmp_path), request, POLICY, check_engine=lambda _: ["from the engine"])
+    assert len(warnings) == 3
+    assert "model_config.labels is unknown" in warnings[0]
+    assert "max_model_len" in warnings[1]
+    assert warnings[2] == "from the engine"
+
+
+def test_stored_request_is_what_was_sent_and_nothing_more(tmp_path: Path) -> None:
+    job, request = make_job(tmp_path), make_request(tmp_path, labels={"team": "a"})
+    store_request(job.store, job.folder, request)
+    again = read_request(job)
+    assert again == request
+    assert again.model_fields_set == request.model_fields_set
