@@ -1,5 +1,6 @@
 """A process that ends with the command that started it, however that ends."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -91,8 +92,8 @@ class Child:
         """Let it begin to end; returns at once."""
         if self._process.stdin is not None:
             self._process.stdin.close()  # which its supervisor waits for
-        elif self._process.poll() is None:
-            os.killpg(self.pid, signal.SIGTERM)
+        else:
+            self._signal_group(signal.SIGTERM)
 
     def end(self) -> None:
         """End it, with everything it started, and wait until it is gone."""
@@ -100,12 +101,16 @@ class Child:
         patience = time.monotonic() + _GRACE_SEC + _BEYOND_GRACE_SEC
         while self._process.poll() is None or (self._outlives and _group_lives(self.pid)):
             if time.monotonic() > patience:
-                os.killpg(self.pid, signal.SIGKILL)
+                self._signal_group(signal.SIGKILL)
             time.sleep(_LOOK_SEC)
 
     def release(self) -> None:
         """Let go of a process that outlives this one."""
         self._process.returncode = 0  # it is nobody's to wait for; Popen would warn at exit
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
 
 
 def _group_lives(group: int) -> bool:

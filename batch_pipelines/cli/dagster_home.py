@@ -12,6 +12,10 @@ from batch_pipelines.settings import Settings
 __all__ = ["local_environment", "prepare_home", "workspace_file"]
 
 _CPU_ENGINE_ARGS = {"enforce_eager": True, "max_model_len": 2048}
+_CPU_ENGINE_ENV = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; by default each engine takes a share of all memory
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # by default every engine binds to the same cores
+}
 _GPU_DEVICES = ("nvidia0", "nvidiactl", "kfd", "dxg")
 
 
@@ -56,9 +60,10 @@ def local_environment(settings: Settings, home: Path, url: str) -> dict[str, str
         "PYTHONUNBUFFERED": "1",
     }
     if settings.engine == "vllm" and not _has_gpu():
+        unset = {name: value for name, value in _CPU_ENGINE_ENV.items() if name not in os.environ}
         defaults: Mapping[str, str] = {
             "BATCH_PIPELINES_ENGINE_ARGS": orjson.dumps(_CPU_ENGINE_ARGS).decode(),
-            "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; the default takes half the machine
+            "BATCH_PIPELINES_ENGINE_ENV": orjson.dumps(unset).decode(),
         }
         environment = {**defaults, **environment}
     return environment

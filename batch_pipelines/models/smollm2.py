@@ -77,8 +77,10 @@ def _packaged_file() -> Path:
 def _convert(source: Path, target: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils.logging import disable_progress_bar
     from transformers.utils.quantization_config import GgufConfig
 
+    disable_progress_bar()
     folder = str(source.parent)
     model = AutoModelForCausalLM.from_pretrained(
         folder, gguf_file=source.name, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True)
@@ -95,7 +97,7 @@ def main() -> None:
     parser.add_argument(
         "--to", type=Path, required=True, metavar="DIR", help="folder that holds models; made if missing"
     )
-    print(ensure_smollm2(parser.parse_args().to))
+    print(f"{NAME} is in {ensure_smollm2(parser.parse_args().to)}")
 
 
 if __name__ == "__main__":
