@@ -11,7 +11,7 @@ import pytest
 from batch_pipelines.api.job import JobStatus
 from batch_pipelines.jobs.folder import JobFolder
 from batch_pipelines.models.smollm2 import NAME
-from tests.support.deployment import Deployment, chats, deployment
+from tests.support.deployment import Deployment, deployment
 from tests.support.jobs import chat
 from tests.support.processes import gone, wait_until
 
@@ -103,7 +103,8 @@ def test_killed_engine_step_and_run_worker_lose_nothing(site: Deployment) -> Non
 
 
 def test_cancelled_job_leaves_no_engine_behind(site: Deployment) -> None:
-    job_id = site.submit("cancel", chats(400, "Tell me about number"), data_parallelism=2, model_config=MODEL)
+    items = [chat(f"Tell me about the number {n}.", max_tokens=24) for n in range(400)]
+    job_id = site.submit("cancel", items, data_parallelism=2, model_config=MODEL)
     wait_for_more_commits(site, job_id)
     assert vllm_processes()
     site.client.terminate(site.view(job_id).run.run_id)
