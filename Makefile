@@ -14,7 +14,7 @@ MODEL := $(BATCH_PIPELINES_HOME)/models/SmolLM2-135M-Instruct
 FIND_LINKS = $(shell $(BIN)/python -m pip config get global.find-links 2>/dev/null || $(BIN)/python -m pip config get :env:.find-links 2>/dev/null)
 FROM_TORCH := --extra-index-url https://download.pytorch.org/whl/cpu --index-strategy unsafe-best-match
 
-.PHONY: help setup demo dev test test-unit test-integration test-vllm test-browser check lint types format lock bench-scale clean
+.PHONY: help setup demo dev test test-unit bench-scale check lint types format lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -27,11 +27,15 @@ demo: setup ## Run the example batch through Dagster on real vLLM, start to end
 dev: setup ## Leave Dagster running (webserver and daemon) for the UI and the CLI
 	$(BIN)/batch-pipelines dev
 
+# Without Chromium the tests in a real browser are left out, and this says so.
+NO_BROWSER := $(if $(shell command -v chromium),,-m "not browser")
+
 test: setup ## Run every test
 	$(BIN)/python -m pytest tests/unit -n 2
-	$(BIN)/python -m pytest tests/integration
+	$(if $(NO_BROWSER),@echo "Chromium is not installed: the tests in a browser are left out")
+	$(BIN)/python -m pytest tests/integration $(NO_BROWSER)
 
-test-unit: setup ## Run the tests that start no other process than their own
+test-unit: setup ## Run the unit tests only
 	$(BIN)/python -m pytest tests/unit -n 2
 
 bench-scale: $(VENV)/.installed ## A job of a million items on the fake engine: speed and memory
