@@ -9,7 +9,7 @@ import pytest
 from batch_pipelines.storage.errors import scrub
 from batch_pipelines.storage.locations import InvalidPath, parse_location, redact
 
-BASE = Path("/work/base")
+BASE = Path("/srv/base")
 
 
 def canonical(text: str) -> str:
@@ -20,8 +20,8 @@ def canonical(text: str) -> str:
     ("text", "expected"),
     [
         ("/data/a.json", "file:///data/a.json"),
-        ("a.json", "file:///work/base/a.json"),
-        ("./a/./b//c.json", "file:///work/base/a/b/c.json"),
+        ("a.json", "file:///srv/base/a.json"),
+        ("./a/./b//c.json", "file:///srv/base/a/b/c.json"),
         ("/data/", "file:///data"),
         ("/", "file:///"),
         ("//data/a", "file:///data/a"),
