@@ -21,9 +21,6 @@ from resources.step_values import StepValues
 
 __all__ = ["build_defs", "defs"]
 
-VLLM_VERSION = "0.32.0"
-"""The engine all images of a deployment bring; `pyproject.toml` and `deploy/` pin the same."""
-
 
 def build_defs(settings: Settings) -> dg.Definitions:
     """The definitions of a deployment with these settings."""
@@ -44,10 +41,8 @@ def build_defs(settings: Settings) -> dg.Definitions:
 def _resources(settings: Settings) -> dict[str, Any]:
     engines: Engines
     if settings.engine == "fake":
-        engine = "fake"
         engines = FakeEngines(settings.fake_delay_sec, settings.fake_max_in_flight, settings.fake_journal)
     else:
-        engine = f"vllm=={VLLM_VERSION}"
         engines = VLLMEngines(
             models_dir=settings.models,
             start_timeout_sec=settings.engine_start_timeout_sec,
@@ -58,7 +53,6 @@ def _resources(settings: Settings) -> dict[str, Any]:
     job_store = JobStore(
         store=settings.job_store,
         roots=tuple(settings.request_roots),
-        engine=engine,
         policy=Policy(
             allow_trust_remote_code=settings.allow_trust_remote_code,
             max_inline_bytes=settings.max_inline_bytes,
@@ -69,7 +63,6 @@ def _resources(settings: Settings) -> dict[str, Any]:
             max_item_bytes=settings.max_item_bytes,
         ),
         timing=ReplicaTiming(heartbeat_sec=settings.heartbeat_sec, claim_ttl=settings.claim_ttl),
-        engine_args=settings.engine_args,
     )
     return {
         "job_store": _fixed(job_store),

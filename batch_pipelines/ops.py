@@ -23,7 +23,7 @@ from batch_pipelines.jobs.folder import InvalidJobId
 from batch_pipelines.jobs.manifest import Manifest, read_manifest
 from batch_pipelines.jobs.parts import committed_shards
 from batch_pipelines.run_config import FRESH_TAG
-from batch_pipelines.run_facts import deadline_of, job_is_abandoned
+from batch_pipelines.run_facts import deadline_of, earlier_unfinished_run, job_is_abandoned
 from batch_pipelines.stages.adopt import adopt_parts, mark_unfinished
 from batch_pipelines.stages.infer import run_replica, stop_when
 from batch_pipelines.stages.job import Job, JobFailed
@@ -52,6 +52,9 @@ def validate_request(
 ) -> dict[str, Any]:
     """Check the request and keep it."""
     job = _job(context, job_store)
+    other = earlier_unfinished_run(context.instance, context.run)
+    if other is not None:
+        raise dg.Failure(f"run {other} of this job has not ended yet; cancel it first", allow_retries=False)
     try:
         request = parse_request(context.op_config)
         warnings = check_request(job, request, job_store.policy, check_engine=engines.check)
@@ -73,12 +76,16 @@ def validate_request(
     description="Reads the input once, validates every item, writes shards, and asks for the replicas.",
 )
 def shard_inputs(
-    context: dg.OpExecutionContext, job_store: dg.ResourceParam[JobStore], validated: dict[str, Any]
+    context: dg.OpExecutionContext,
+    job_store: dg.ResourceParam[JobStore],
+    engines: dg.ResourceParam[Engines],
+    validated: dict[str, Any],
 ) -> Iterator[dg.DynamicOutput[dict[str, Any]]]:
     """Shard the input; one output a replica."""
     job = _job(context, job_store)
+    request = read_request(job)
     try:
-        manifest = shard_input(job, read_request(job), job_store.shard_limits)
+        manifest = shard_input(job, request, job_store.shard_limits, engine=engines.identity(request))
     except JobFailed as failure:
         raise dg.Failure(str(failure), allow_retries=False) from failure
     mark_unfinished(job, manifest)
@@ -166,7 +173,8 @@ def merge_outputs(
         ]
         raise dg.Failure("\n".join([str(incomplete), *reasons]), allow_retries=False) from incomplete
     return dg.Output(
-        summary.model_dump(mode="json"), metadata=_metadata(summary, preview(job, manifest), replicas)
+        summary.model_dump(mode="json"),
+        metadata=_metadata(summary, preview(job.store, job.folder, manifest), replicas),
     )
 
 

@@ -6,14 +6,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import orjson
+
 from batch_pipelines.api.request import CreateBatchCompletionsV2Request
 from batch_pipelines.engines.fake import FakeEngine
 from batch_pipelines.engines.protocol import Engine, EngineSpec
 from batch_pipelines.engines.vllm_args import engine_args
 from batch_pipelines.engines.vllm_server import VLLMServer
-from batch_pipelines.models.registry import resolve_model
+from batch_pipelines.models.registry import model_identity, resolve_model
 
-__all__ = ["Engines", "FakeEngines", "VLLMEngines"]
+__all__ = ["VLLM_VERSION", "Engines", "FakeEngines", "VLLMEngines"]
+
+VLLM_VERSION = "0.32.0"
+"""The engine that all images of a deployment bring; `pyproject.toml` pins the same."""
 
 
 class Engines(Protocol):
@@ -28,6 +33,10 @@ class Engines(Protocol):
         Raises:
             ValueError: The engine would refuse a setting; the message names it.
         """
+        ...
+
+    def identity(self, request: CreateBatchCompletionsV2Request) -> str:
+        """What tells this engine, as set up and with these weights, from any that may answer otherwise."""
         ...
 
     def make(self, request: CreateBatchCompletionsV2Request, log: Callable[[str], None]) -> Engine:
@@ -62,6 +71,16 @@ class VLLMEngines:
         """See `Engines.check`."""
         self._model(request)
         return engine_args(request.engine_config, self.engine_args).warnings
+
+    def identity(self, request: CreateBatchCompletionsV2Request) -> str:
+        """See `Engines.identity`."""
+        facts = {
+            "engine": f"vllm=={VLLM_VERSION}",
+            "arguments": self.engine_args,
+            "environment": self.environment,
+            "model": model_identity(self._model(request)),
+        }
+        return orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode()
 
     def make(self, request: CreateBatchCompletionsV2Request, log: Callable[[str], None]) -> Engine:
         """See `Engines.make`."""
@@ -107,6 +126,11 @@ class FakeEngines:
         """See `Engines.check`; it takes everything."""
         del request
         return []
+
+    def identity(self, request: CreateBatchCompletionsV2Request) -> str:
+        """See `Engines.identity`; it answers the same always."""
+        del request
+        return "fake"
 
     def make(self, request: CreateBatchCompletionsV2Request, log: Callable[[str], None]) -> Engine:
         """See `Engines.make`; the engine is the same for every request."""

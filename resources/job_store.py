@@ -1,9 +1,7 @@
 """The job store resource: where jobs keep durable state, and what the deployment sets for them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from batch_pipelines.feeding.replica import ReplicaTiming
 from batch_pipelines.jobs.folder import JobFolder
@@ -22,20 +20,16 @@ class JobStore:
     Attributes:
         store: URI of the job store, one folder a job.
         roots: Storage prefixes that requests may read and write.
-        engine: Name and version of the engine, a part of a job's fingerprint.
         policy: What requests may do.
         shard_limits: Bounds on a shard and an item.
         timing: How often replicas report and look around.
-        engine_args: The deployment's engine arguments.
     """
 
     store: str
     roots: tuple[str, ...]
-    engine: str
     policy: Policy
     shard_limits: ShardLimits
     timing: ReplicaTiming
-    engine_args: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def _storage(self) -> tuple[ObjectStorage, ObjectStorage]:
@@ -44,10 +38,4 @@ class JobStore:
     def job(self, job_id: str) -> Job:
         """The job's folder and the storage its stages may use."""
         store, data = self._storage
-        return Job(
-            folder=JobFolder(self.store, job_id),
-            store=store,
-            data=data,
-            engine=self.engine,
-            engine_args=self.engine_args,
-        )
+        return Job(folder=JobFolder(self.store, job_id), store=store, data=data)

@@ -11,7 +11,6 @@ from batch_pipelines.cli.render import readable
 from batch_pipelines.jobs.folder import JobFolder
 from batch_pipelines.jobs.manifest import read_manifest
 from batch_pipelines.settings import Settings
-from batch_pipelines.stages.job import Job
 from batch_pipelines.stages.merge import Summary
 from batch_pipelines.stages.preview import preview
 from batch_pipelines.storage.object_storage import ObjectStorage
@@ -40,10 +39,9 @@ def _answers(settings: Settings, summary: Summary) -> list[str]:
     manifest = read_manifest(store, folder)
     if manifest is None:
         return []
-    job = Job(folder=folder, store=store, data=store, engine="", engine_args={})  # only read from
     return [
         f"[{row.index}] {_wrapped(row.prompt, '    ')}\n -> {_wrapped(row.answer, '    ')}"
-        for row in preview(job, manifest, _ANSWERS)
+        for row in preview(store, folder, manifest, _ANSWERS)
     ]
 
 

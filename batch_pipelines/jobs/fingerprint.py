@@ -23,15 +23,13 @@ def settings_digest(
     request: CreateBatchCompletionsV2Request,
     *,
     engine: str,
-    engine_args: Mapping[str, Any],
     v1_header: Mapping[str, Any] | None,
 ) -> str:
     """Digest of everything but the items that changes results, in hexadecimal.
 
     Args:
         request: The job's request; unset fields and nulls count as the same.
-        engine: Name and version of the engine, such as `vllm==0.32.0`.
-        engine_args: The deployment's own engine arguments.
+        engine: What tells the deployment's engine and its weights from any other.
         v1_header: Sampling fields of a V1 input.
     """
     asked = request.model_dump(
@@ -46,7 +44,6 @@ def settings_digest(
             "records": _RECORD_VERSION,
             "asked": asked,
             "engine": engine,
-            "engine_args": dict(engine_args),
             "v1_header": dict(v1_header) if v1_header is not None else None,
         }
     )

@@ -1,8 +1,6 @@
 """What every stage is given: the job, and the two views of storage it may use."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from batch_pipelines.jobs.folder import JobFolder
 from batch_pipelines.storage.object_storage import ObjectStorage
@@ -22,12 +20,8 @@ class Job:
         folder: Names of the job's objects.
         store: The job store: durable state.
         data: The storage a request may name: inputs and outputs.
-        engine: Name and version of the engine, such as `vllm==0.32.0`.
-        engine_args: The deployment's own engine arguments.
     """
 
     folder: JobFolder
     store: ObjectStorage
     data: ObjectStorage
-    engine: str
-    engine_args: Mapping[str, Any]

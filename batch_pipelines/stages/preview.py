@@ -5,10 +5,11 @@ from typing import Any
 
 import orjson
 
+from batch_pipelines.jobs.folder import JobFolder
 from batch_pipelines.jobs.manifest import Manifest
 from batch_pipelines.jobs.parts import read_part
 from batch_pipelines.jobs.shard_files import ShardItem, read_shard
-from batch_pipelines.stages.job import Job
+from batch_pipelines.storage.object_storage import ObjectStorage
 
 __all__ = ["PreviewRow", "preview"]
 
@@ -30,13 +31,13 @@ class PreviewRow:
     answer: str
 
 
-def preview(job: Job, manifest: Manifest, rows: int = 5) -> list[PreviewRow]:
+def preview(store: ObjectStorage, folder: JobFolder, manifest: Manifest, rows: int = 5) -> list[PreviewRow]:
     """The first items of a completed job."""
     if not manifest.shards:
         return []
     shard = manifest.shards[0]
-    items = read_shard(job.store, job.folder, shard)[:rows]
-    records = read_part(job.store, job.folder, manifest, shard).records.split(b"\n")
+    items = read_shard(store, folder, shard)[:rows]
+    records = read_part(store, folder, manifest, shard).records.split(b"\n")
     return [
         PreviewRow(item.index, _short(_question(item)), _short(_answer(orjson.loads(record))))
         for item, record in zip(items, records, strict=False)

@@ -45,8 +45,16 @@ class ShardLimits:
     max_item_bytes: int
 
 
-def shard_input(job: Job, request: CreateBatchCompletionsV2Request, limits: ShardLimits) -> Manifest:
+def shard_input(
+    job: Job, request: CreateBatchCompletionsV2Request, limits: ShardLimits, *, engine: str
+) -> Manifest:
     """Shard the job's input, or take up the manifest an earlier attempt left for the same input.
+
+    Args:
+        job: The job.
+        request: What it asks.
+        limits: Bounds on a shard and an item.
+        engine: What tells the deployment's engine and its weights from any other.
 
     Returns:
         The manifest, already published in the job's folder.
@@ -56,11 +64,11 @@ def shard_input(job: Job, request: CreateBatchCompletionsV2Request, limits: Shar
     """
     source = _source_of(job, request)
     known = read_manifest(job.store, job.folder)
-    if known is not None and _still_holds(job, request, known, source):
+    if known is not None and _still_holds(request, known, source, engine):
         return known
     try:
         stream = _open(job, request, limits)
-        manifest = _shard_stream(job, request, limits, source, stream)
+        manifest = _shard_stream(job, request, limits, source, stream, engine)
     except InputError as error:
         raise JobFailed(f"input_data_path: {error}") from error
     if _source_of(job, request) != source:
@@ -88,18 +96,11 @@ def _source_of(job: Job, request: CreateBatchCompletionsV2Request) -> InputSourc
 
 
 def _still_holds(
-    job: Job, request: CreateBatchCompletionsV2Request, known: Manifest, source: InputSource
+    request: CreateBatchCompletionsV2Request, known: Manifest, source: InputSource, engine: str
 ) -> bool:
     can_tell = source.etag is not None or source.last_modified is not None
-    return (
-        can_tell
-        and known.source == source
-        and known.settings_digest == _digest(job, request, known.v1_header)
-    )
-
-
-def _digest(job: Job, request: CreateBatchCompletionsV2Request, v1_header: dict[str, Any] | None) -> str:
-    return settings_digest(request, engine=job.engine, engine_args=job.engine_args, v1_header=v1_header)
+    digest = settings_digest(request, engine=engine, v1_header=known.v1_header)
+    return can_tell and known.source == source and known.settings_digest == digest
 
 
 def _shard_stream(
@@ -108,6 +109,7 @@ def _shard_stream(
     limits: ShardLimits,
     source: InputSource,
     stream: InputStream,
+    engine: str,
 ) -> Manifest:
     header = _checked_header(stream)
     validator = _Validator(kind="v1" if header is not None else None)
@@ -122,7 +124,7 @@ def _shard_stream(
             draft.add(line, tokens, valid=valid)
         if draft.lines:
             shards.append(uploads.put(draft))
-    digest = _digest(job, request, header)
+    digest = settings_digest(request, engine=engine, v1_header=header)
     return Manifest(
         job_id=job.folder.job_id,
         fingerprint=fingerprint_of(digest, (shard.sha256 for shard in shards)),

@@ -34,8 +34,6 @@ def make_job(folder: Path, job_id: str = "job") -> Job:
         folder=JobFolder(store.as_uri(), job_id),
         store=ObjectStorage(roots=[store.as_uri()]),
         data=ObjectStorage(roots=[data.as_uri()]),
-        engine="fake",
-        engine_args={},
     )
 
 
@@ -94,9 +92,11 @@ def infer(
     )
 
 
-def shard(job: Job, request: CreateBatchCompletionsV2Request, limits: ShardLimits = LIMITS) -> Manifest:
+def shard(
+    job: Job, request: CreateBatchCompletionsV2Request, limits: ShardLimits = LIMITS, *, engine: str = "fake"
+) -> Manifest:
     """Shard the job's input."""
-    return shard_input(job, request, limits)
+    return shard_input(job, request, limits, engine=engine)
 
 
 def output_of(request: CreateBatchCompletionsV2Request) -> list[Mapping[str, Any]]:

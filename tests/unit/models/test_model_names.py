@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from batch_pipelines.models.registry import ModelNotFound, resolve_model
+from batch_pipelines.models.registry import ModelNotFound, model_identity, resolve_model
 
 
 @pytest.fixture
@@ -62,3 +62,16 @@ def test_checkpoint_in_object_storage_is_left_as_it_is(uri: str, models: Path) -
 def test_checkpoint_that_is_not_there_is_refused(path: str, models: Path) -> None:
     with pytest.raises(ModelNotFound, match="checkpoint_path"):
         resolve_model("tiny", path, models_dir=models)
+
+
+def test_identity_changes_with_the_weights_and_not_with_the_place(models: Path) -> None:
+    (models / "tiny" / "model.safetensors").write_bytes(b"a" * 300_000)
+    first = model_identity(str(models / "tiny"))
+    moved = (models / "tiny").rename(models / "moved")
+    assert model_identity(str(moved)) == first
+    (moved / "model.safetensors").write_bytes(b"a" * 299_999 + b"b")
+    assert model_identity(str(moved)) != first
+
+
+def test_identity_of_a_name_is_the_name() -> None:
+    assert model_identity("owner/model") == "owner/model"

@@ -289,7 +289,7 @@ def test_preview_shows_the_first_prompts_and_answers(tmp_path: Path) -> None:
     write_input(tmp_path, [chat("hello there"), b"{broken", chat("x" * 1000)])
     manifest = shard(job, request)
     infer(job, request, manifest)
-    rows = preview(job, manifest)
+    rows = preview(job.store, job.folder, manifest)
     assert rows[0].prompt == "hello there"
     assert rows[0].answer.endswith(": hello there")
     assert rows[1].answer.startswith("error: ")

@@ -101,6 +101,14 @@ def test_fingerprint_covers_what_changes_results_and_nothing_else(
     assert (one.fingerprint == two.fingerprint) is same
 
 
+def test_another_engine_or_other_weights_give_another_fingerprint(tmp_path: Path) -> None:
+    write_input(tmp_path, [chat("a")])
+    request = make_request(tmp_path)
+    one = shard(make_job(tmp_path, "one"), request, engine="vllm with these weights")
+    two = shard(make_job(tmp_path, "two"), request, engine="vllm with those weights")
+    assert one.fingerprint != two.fingerprint
+
+
 @pytest.mark.parametrize(
     "content",
     [
