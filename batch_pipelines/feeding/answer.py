@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Self
 
+import orjson
+
 from batch_pipelines.api.items import ItemKind, extra_keys
 from batch_pipelines.api.output import ItemError
 from batch_pipelines.api.request import CreateBatchCompletionsV2Request
@@ -10,7 +12,7 @@ from batch_pipelines.engines.protocol import EngineReply, EngineRequest
 from batch_pipelines.jobs.manifest import Manifest
 from batch_pipelines.jobs.shard_files import ShardItem
 from batch_pipelines.records import Record, build_record, error_record
-from batch_pipelines.translation import TranslationContext, translate
+from batch_pipelines.translation import COMPLETION_PATH, TranslationContext, translate
 
 __all__ = ["Answerer"]
 
@@ -45,6 +47,12 @@ class Answerer:
             served_model=config.served_model_name or config.model,
             context=TranslationContext(v1_header=manifest.v1_header),
         )
+
+    @property
+    def canary(self) -> EngineRequest:
+        """A small request of the job's model that no sound engine dies of."""
+        body = {"model": self.served_model, "prompt": "a", "max_tokens": 1}
+        return EngineRequest(COMPLETION_PATH, orjson.dumps(body))
 
     def question(self, item: ShardItem) -> EngineRequest | Record:
         """What to ask the engine, or the record of an item that needs no engine: its error."""

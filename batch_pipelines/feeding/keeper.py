@@ -1,8 +1,9 @@
 """Keeps an engine up while items need it, and finds the item that kills it.
 
 An engine starts with the first request and starts anew after a death. A request that was in flight
-at two deaths is suspect and is sent alone; if the engine dies on it then, that request is at fault,
-and only that one. An engine that keeps dying without answering anything is given up.
+at two deaths is suspect and is sent alone. If the engine dies on it then, a canary follows, a request
+that no sound engine dies of: if that is answered, the suspect is at fault, and only that one; if not,
+the engine is. An engine that keeps dying without answering anything is given up.
 """
 
 import asyncio
@@ -24,16 +25,18 @@ class EngineKeeper:
         deaths: How often it died.
     """
 
-    def __init__(self, engine: Engine, *, on_event: Callable[[str], None]) -> None:
+    def __init__(self, engine: Engine, *, canary: EngineRequest, on_event: Callable[[str], None]) -> None:
         """See the class.
 
         Args:
             engine: Not started yet.
+            canary: A small request that no sound engine dies of.
             on_event: Told of starts and deaths, a sentence each.
         """
         self.starts = 0
         self.deaths = 0
         self._engine = engine
+        self._canary = canary
         self._on_event = on_event
         self._up = False
         self._starting = asyncio.Lock()
@@ -58,12 +61,7 @@ class EngineKeeper:
             except EngineDied:
                 if self._given_up is not None:
                     raise
-        try:
-            return await self._send_alone(request)
-        except EngineDied:
-            if self._given_up is not None:
-                raise
-            return None
+        return await self._try_alone(request)
 
     async def stop(self) -> None:
         """Stop the engine, if it runs."""
@@ -81,14 +79,22 @@ class EngineKeeper:
             if not self._in_flight:
                 self._drained.set()
 
-    async def _send_alone(self, request: EngineRequest) -> EngineReply:
+    async def _try_alone(self, request: EngineRequest) -> EngineReply | None:
         async with self._one_suspect:
             self._open.clear()
             try:
                 while self._in_flight:
                     self._drained.clear()
                     await self._drained.wait()
-                return await self._send(request)
+                while True:
+                    for suspect in (request, self._canary):
+                        try:
+                            reply = await self._send(suspect)
+                        except EngineDied:
+                            if self._given_up is not None:
+                                raise
+                            continue
+                        return reply if suspect is request else None
             finally:
                 self._open.set()
 

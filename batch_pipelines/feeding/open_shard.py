@@ -12,7 +12,16 @@ __all__ = ["OpenShard"]
 
 
 class OpenShard:
-    """Collects a shard's records, which arrive in any order."""
+    """Collects a shard's records, which arrive in any order.
+
+    Attributes:
+        entry: The shard.
+        items: Its items; None in the place of those that have a record.
+        done: Items that have a record.
+        size: Bytes of the records.
+        prompt_tokens: Tokens read.
+        completion_tokens: Tokens written.
+    """
 
     def __init__(self, entry: ShardEntry, items: Sequence[ShardItem]) -> None:
         """See the class."""
@@ -21,8 +30,9 @@ class OpenShard:
         self.done = 0
         self._records: list[bytes] = [b""] * len(items)
         self._failures: list[ItemFailure] = []
-        self._prompt_tokens = 0
-        self._completion_tokens = 0
+        self.size = 0
+        self.prompt_tokens = 0
+        self.completion_tokens = 0
         self._started = time.monotonic()
 
     def put(self, position: int, record: Record) -> bool:
@@ -32,12 +42,18 @@ class OpenShard:
             raise ValueError(f"position {position} of shard {self.entry.id} has a record already")
         self.items[position] = None  # its input is not needed any more
         self._records[position] = record.data
-        self._prompt_tokens += record.prompt_tokens
-        self._completion_tokens += record.completion_tokens
+        self.size += len(record.data)
+        self.prompt_tokens += record.prompt_tokens
+        self.completion_tokens += record.completion_tokens
         if record.error is not None:
             self._failures.append(ItemFailure(item.index, item.line, record.error.model_dump()))
         self.done += 1
         return self.done == len(self.items)
+
+    @property
+    def failed(self) -> int:
+        """Items with an error record."""
+        return len(self._failures)
 
     @property
     def records(self) -> list[bytes]:
@@ -50,8 +66,8 @@ class OpenShard:
             shard=self.entry.id,
             shard_sha256=self.entry.sha256,
             items=self.done,
-            prompt_tokens=self._prompt_tokens,
-            completion_tokens=self._completion_tokens,
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
             seconds=round(time.monotonic() - self._started, 3),
             worker=worker,
             failures=tuple(sorted(self._failures, key=lambda failure: failure.index)),

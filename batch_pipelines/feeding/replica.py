@@ -6,7 +6,7 @@ drained, so there is no gap between shards; how many requests are in flight is t
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -18,7 +18,7 @@ from batch_pipelines.jobs.claims import ClaimBoard, Worker
 from batch_pipelines.jobs.folder import JobFolder
 from batch_pipelines.jobs.manifest import Manifest
 from batch_pipelines.jobs.parts import commit_part
-from batch_pipelines.jobs.progress import WorkerReport, write_report
+from batch_pipelines.jobs.progress import Counts, WorkerReport, write_report
 from batch_pipelines.jobs.shard_files import read_shard
 from batch_pipelines.storage.errors import StorageError
 from batch_pipelines.storage.object_storage import ObjectStorage
@@ -26,7 +26,11 @@ from batch_pipelines.storage.object_storage import ObjectStorage
 __all__ = ["Replica", "ReplicaResult", "ReplicaTiming"]
 
 _OPEN_SHARDS = 32
-"""Shards a replica may hold uncommitted: bounds memory when each has one slow item."""
+_OPEN_BYTES = 128 * 2**20
+"""Shards and bytes of records a replica may hold uncommitted before it claims another shard.
+
+They bound memory when each shard has one slow item, or records are large.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +100,9 @@ class Replica:
         self._answerer = answerer
         self._on_event = on_event
         self._engine = engine
-        self._keeper = EngineKeeper(engine, on_event=on_event)
+        self._keeper = EngineKeeper(engine, canary=answerer.canary, on_event=on_event)
         self._board = ClaimBoard(storage, folder, manifest, worker, replicas=replicas, ttl=timing.claim_ttl)
         self._open: dict[int, OpenShard] = {}
-        self._room = asyncio.Semaphore(_OPEN_SHARDS)
         self._committed_one = asyncio.Event()
         self._report = WorkerReport(
             worker=worker.name,
@@ -109,6 +112,7 @@ class Replica:
             state="starting",
             updated_at=datetime.now(UTC),
         )
+        self._tokens_written = 0
         self._last_beat = (time.monotonic(), 0)
 
     async def run(self) -> ReplicaResult:
@@ -140,10 +144,10 @@ class Replica:
     async def _feed(self, queue: asyncio.Queue[tuple[OpenShard, int]]) -> None:
         await asyncio.to_thread(self._board.refresh)
         while True:
-            await self._room.acquire()
+            while not self._has_room():
+                await self._wait_for_a_commit()
             entry = await asyncio.to_thread(self._board.claim_next)
             if entry is None:
-                self._room.release()
                 if not self._open and self._board.all_committed():
                     return
                 await self._wait_for_a_commit()
@@ -152,6 +156,10 @@ class Replica:
             self._open[entry.id] = shard
             for position in range(len(shard.items)):
                 await queue.put((shard, position))
+
+    def _has_room(self) -> bool:
+        held = sum(shard.size for shard in self._open.values())
+        return not self._open or (len(self._open) < _OPEN_SHARDS and held < _OPEN_BYTES)
 
     async def _wait_for_a_commit(self) -> None:
         self._committed_one.clear()
@@ -171,10 +179,7 @@ class Replica:
                 record = self._answerer.record(item, await self._keeper.answer(question))
             else:
                 record = question
-            self._report.items_done += 1
-            self._report.items_failed += record.failed
-            self._report.prompt_tokens += record.prompt_tokens
-            self._report.completion_tokens += record.completion_tokens
+            self._tokens_written += record.completion_tokens
             if shard.put(position, record):
                 await self._commit(shard)
 
@@ -184,10 +189,11 @@ class Replica:
             commit_part, self._storage, self._folder, self._manifest.fingerprint, shard.records, footer
         )
         del self._open[shard.entry.id]
-        self._report.shards_committed += counted
+        if counted:
+            self._report.shards_committed += 1
+            self._report.committed += _counts_of([shard])
         self._board.note_committed(shard.entry.id)
         self._committed_one.set()
-        self._room.release()
 
     async def _report_regularly(self) -> None:
         while True:
@@ -199,12 +205,12 @@ class Replica:
                 self._on_event(f"progress report not written: {error}")
 
     async def _beat(self, state: str) -> None:
-        now, tokens = time.monotonic(), self._report.completion_tokens
+        now, tokens = time.monotonic(), self._tokens_written
         then, tokens_then = self._last_beat
         self._last_beat = (now, tokens)
         self._report.state = state
         self._report.updated_at = datetime.now(UTC)
-        self._report.items_open = sum(shard.done for shard in self._open.values())
+        self._report.open = _counts_of(self._open.values())
         self._report.tokens_per_second = round((tokens - tokens_then) / max(now - then, 1e-6), 1)
         self._report.engine_starts = self._keeper.starts
         self._report.engine_deaths = self._keeper.deaths
@@ -218,15 +224,27 @@ class Replica:
         return "inferring" if self._keeper.starts > self._keeper.deaths else "starting the engine"
 
     def _result(self, seconds: float) -> ReplicaResult:
-        report = self._report
+        committed = self._report.committed
         return ReplicaResult(
             replica=self._worker.replica,
-            shards=report.shards_committed,
-            items=report.items_done,
-            failed=report.items_failed,
-            prompt_tokens=report.prompt_tokens,
-            completion_tokens=report.completion_tokens,
+            shards=self._report.shards_committed,
+            items=committed.items,
+            failed=committed.failed,
+            prompt_tokens=committed.prompt_tokens,
+            completion_tokens=committed.completion_tokens,
             engine_starts=self._keeper.starts,
             engine_deaths=self._keeper.deaths,
             seconds=round(seconds, 3),
         )
+
+
+def _counts_of(shards: Iterable[OpenShard]) -> Counts:
+    counts = Counts()
+    for shard in shards:
+        counts += Counts(
+            items=shard.done,
+            failed=shard.failed,
+            prompt_tokens=shard.prompt_tokens,
+            completion_tokens=shard.completion_tokens,
+        )
+    return counts

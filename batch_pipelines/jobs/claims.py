@@ -6,6 +6,7 @@ quiet is outbid by the next attempt number, and if both finish, the first commit
 by the store's clock, so workers' clocks need not agree.
 """
 
+import random
 from collections import deque
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,6 +21,8 @@ from batch_pipelines.storage.errors import ObjectNotFound
 from batch_pipelines.storage.object_storage import ObjectStorage
 
 __all__ = ["ClaimBoard", "Worker"]
+
+_LOST_BIDS_TO_REFRESH = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +109,14 @@ class ClaimBoard:
 
     def claim_next(self) -> ShardEntry | None:
         """Claim a shard that nobody works on; None if, after a fresh look, there is none."""
+        lost = 0
         while self._untouched:
             shard = self._untouched.popleft()
             if self._bid(shard, attempt=1):
                 return shard
-            self.refresh()
+            lost += 1
+            if lost % _LOST_BIDS_TO_REFRESH == 0:
+                self.refresh()
         return self._claim_abandoned()
 
     def note_committed(self, shard_id: int) -> None:
@@ -130,10 +136,13 @@ class ClaimBoard:
         return None
 
     def _in_my_order(self) -> list[ShardEntry]:
-        """The shards from this replica's own share on, so that replicas seldom bid for the same one."""
+        """The replica's own share, then the others' shares shuffled: replicas seldom bid for the same one."""
         shards = self._manifest.shards
         start = len(shards) * self._worker.replica // self._replicas
-        return [*shards[start:], *shards[:start]]
+        end = len(shards) * (self._worker.replica + 1) // self._replicas
+        others = [*shards[end:], *shards[:start]]
+        random.Random(self._worker.name).shuffle(others)  # noqa: S311  # an order, not a secret
+        return [*shards[start:end], *others]
 
     def _bid(self, shard: ShardEntry, attempt: int) -> bool:
         uri = self._folder.claim(self._manifest.fingerprint, shard.id, attempt)
@@ -144,6 +153,8 @@ class ClaimBoard:
 
     def _is_held(self, shard_id: int, attempt: int) -> bool:
         owner = self._owner(self._folder.claim(self._manifest.fingerprint, shard_id, attempt))
+        if owner == self._worker:
+            return False  # this worker's own bid, won although the store's answer said otherwise or was lost
         if owner is None or owner.run_id != self._worker.run_id:
             return False  # a job has one run at a time: another run's claims are of the past
         if owner.replica == self._worker.replica and owner.attempt != self._worker.attempt:

@@ -16,7 +16,31 @@ from batch_pipelines.storage.errors import ObjectNotFound
 from batch_pipelines.storage.object_info import ObjectInfo
 from batch_pipelines.storage.object_storage import ObjectStorage
 
-__all__ = ["JobProgress", "WorkerReport", "job_progress", "live_workers", "write_report"]
+__all__ = ["Counts", "JobProgress", "WorkerReport", "job_progress", "live_workers", "write_report"]
+
+
+class Counts(BaseModel):
+    """Items and what they add up to.
+
+    Attributes:
+        items: Items answered.
+        failed: Of these, the ones with an error record.
+        prompt_tokens: Tokens read.
+        completion_tokens: Tokens written.
+    """
+
+    items: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(
+            items=self.items + other.items,
+            failed=self.failed + other.failed,
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+        )
 
 
 class WorkerReport(BaseModel):
@@ -30,11 +54,8 @@ class WorkerReport(BaseModel):
         state: What it is doing, in a word or two.
         updated_at: By the worker's clock; staleness goes by the store's.
         shards_committed: Shards whose part it committed.
-        items_done: Items answered, in committed and open shards.
-        items_open: Of these, the ones in shards not committed yet.
-        items_failed: Of `items_done`, the ones with an error record.
-        prompt_tokens: Tokens read.
-        completion_tokens: Tokens written.
+        committed: What is in those shards.
+        open: What is done of the shards it holds and has not committed.
         tokens_per_second: Tokens written a second since the last report.
         engine_starts: How often it started an engine.
         engine_deaths: How often its engine died.
@@ -47,11 +68,8 @@ class WorkerReport(BaseModel):
     state: str
     updated_at: datetime
     shards_committed: int = 0
-    items_done: int = 0
-    items_open: int = 0
-    items_failed: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    committed: Counts = Counts()
+    open: Counts = Counts()
     tokens_per_second: float = 0.0
     engine_starts: int = 0
     engine_deaths: int = 0
@@ -119,13 +137,15 @@ def _combine(
 ) -> JobProgress:
     committed_items = sum(shard.items for shard in manifest.shards if shard.id in committed)
     live = [report for report in reports if report.worker in alive and report.state != "done"]
+    known = sum((report.committed for report in reports), Counts())
+    under_way = sum((report.open for report in live), Counts())
     return JobProgress(
         total=manifest.items,
         committed=committed_items,
-        done=min(manifest.items, committed_items + sum(report.items_open for report in live)),
-        failed=sum(report.items_failed for report in reports),
-        prompt_tokens=sum(report.prompt_tokens for report in reports),
-        completion_tokens=sum(report.completion_tokens for report in reports),
+        done=min(manifest.items, committed_items + under_way.items),
+        failed=known.failed + under_way.failed,
+        prompt_tokens=known.prompt_tokens + under_way.prompt_tokens,
+        completion_tokens=known.completion_tokens + under_way.completion_tokens,
         tokens_per_second=sum(report.tokens_per_second for report in live),
         shards_total=len(manifest.shards),
         shards_committed=len(committed),

@@ -31,12 +31,20 @@ def resolve_links(location: Location) -> Location:
         raise InvalidPath(f"{location.uri!r} cannot be resolved: {error}") from error
 
 
-def walk_files(folder: Path) -> Iterator[Path]:
-    """Every file under a folder, in the order of their keys, linked folders left out."""
+def walk_files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Every file and link under a folder with its own status, in the order of their keys.
+
+    Linked folders are not entered. Where a link leads is for the caller to judge.
+    """
     found = []
     for directory, _, names in os.walk(folder, followlinks=False):
         found += [Path(directory) / name for name in names if not _TEMPORARY.search(name)]
-    yield from sorted(found, key=lambda path: os.fsencode(path))
+    for path in sorted(found, key=os.fsencode):
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            continue  # removed meanwhile
+        yield path, status
 
 
 def device_of(path: Path) -> int:

@@ -10,10 +10,11 @@ name the bucket itself instead.
 from __future__ import annotations
 
 import functools
+import stat
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -306,10 +307,15 @@ class ObjectStorage:
                     yield _info(replace(location, key=meta["path"][skip:].strip("/")).uri, meta)
 
     def _list_local(self, named: Location, real: Location) -> Iterator[ObjectInfo]:
-        for path in walk_files(real.path):
+        for path, status in walk_files(real.path):
             relative = str(path.relative_to(real.path))
             try:
-                yield self.head(replace(named, key=f"{named.key}/{relative}".strip("/")).uri)
+                uri = self._parse(replace(named, key=f"{named.key}/{relative}".strip("/")).uri).uri
+                if stat.S_ISREG(status.st_mode):
+                    modified = datetime.fromtimestamp(status.st_mtime, UTC)
+                    yield ObjectInfo(uri=uri, size=status.st_size, etag=None, last_modified=modified)
+                else:
+                    yield self.head(uri)
             except (ObjectNotFound, PathNotAllowed, InvalidPath):
                 continue  # removed meanwhile, a link that leads outside, or a name no URI can hold
 
