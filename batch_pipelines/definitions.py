@@ -56,6 +56,8 @@ def _resources(settings: Settings) -> dict[str, Any]:
         policy=Policy(
             allow_trust_remote_code=settings.allow_trust_remote_code,
             max_inline_bytes=settings.max_inline_bytes,
+            protected_roots=settings.protected_roots,
+            model_roots=[str(settings.models)],
         ),
         shard_limits=ShardLimits(
             max_items=settings.shard_max_items,

@@ -6,7 +6,7 @@ Dagster's, and which ones are worth another attempt.
 
 import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import dagster as dg
@@ -19,6 +19,7 @@ from batch_pipelines.engines.protocol import EngineError
 from batch_pipelines.feeding.answer import Answerer
 from batch_pipelines.feeding.replica import Replica
 from batch_pipelines.jobs.claims import Worker
+from batch_pipelines.jobs.fingerprint import request_digest
 from batch_pipelines.jobs.folder import InvalidJobId
 from batch_pipelines.jobs.manifest import Manifest, read_manifest
 from batch_pipelines.jobs.parts import committed_shards
@@ -31,6 +32,7 @@ from batch_pipelines.stages.merge import MergeIncomplete, Summary, merge_parts
 from batch_pipelines.stages.preview import PreviewRow, preview
 from batch_pipelines.stages.shard import shard_input
 from batch_pipelines.stages.validate import check_request, read_request, store_request
+from batch_pipelines.storage.errors import StorageError
 from resources.engines import Engines
 from resources.job_store import JobStore
 
@@ -52,11 +54,9 @@ def validate_request(
 ) -> dict[str, Any]:
     """Check the request and keep it."""
     job = _job(context, job_store)
-    other = earlier_unfinished_run(context.instance, context.run)
-    if other is not None:
-        raise dg.Failure(f"run {other} of this job has not ended yet; cancel it first", allow_retries=False)
     try:
         request = parse_request(context.op_config)
+        _time_check(context, request)()
         warnings = check_request(job, request, job_store.policy, check_engine=engines.check)
     except RequestInvalid as invalid:
         raise dg.Failure(
@@ -64,6 +64,10 @@ def validate_request(
             metadata={error.pointer or "/": error.message for error in invalid.errors},
             allow_retries=False,
         ) from invalid
+    except JobFailed as failure:
+        raise dg.Failure(str(failure), allow_retries=False) from failure
+    except StorageError as error:
+        raise dg.Failure(f"the request's storage cannot be used: {error}") from error
     store_request(job.store, job.folder, request)
     for warning in warnings:
         context.log.warning(warning)
@@ -85,7 +89,13 @@ def shard_inputs(
     job = _job(context, job_store)
     request = read_request(job)
     try:
-        manifest = shard_input(job, request, job_store.shard_limits, engine=engines.identity(request))
+        manifest = shard_input(
+            job,
+            request,
+            job_store.shard_limits,
+            engine=engines.identity(request),
+            check=_time_check(context, request),
+        )
     except JobFailed as failure:
         raise dg.Failure(str(failure), allow_retries=False) from failure
     mark_unfinished(job, manifest)
@@ -122,8 +132,7 @@ def run_inference(
     replicas may still finish it, and the merge decides by what is committed.
     """
     job = _job(context, job_store)
-    request = read_request(job)
-    manifest = _manifest(job)
+    request, manifest = _plan(job)
     worker = Worker(context.run_id, share["replica"], context.retry_number)
 
     def make_replica() -> Replica:
@@ -139,9 +148,8 @@ def run_inference(
             on_event=context.log.info,
         )
 
-    deadline = deadline_of(context.instance, context.run, request.runtime_seconds)
     try:
-        result = run_replica(make_replica, check=stop_when(deadline=deadline))
+        result = run_replica(make_replica, check=_time_check(context, request))
     except JobFailed as failure:
         raise dg.Failure(str(failure), allow_retries=False) from failure
     except EngineError as error:
@@ -162,11 +170,18 @@ def merge_outputs(
 ) -> dg.Output[dict[str, Any]]:
     """Publish the job's output."""
     job = _job(context, job_store)
-    manifest = _manifest(job)
+    request, manifest = _plan(job)
     try:
         summary = merge_parts(
-            job, manifest, read_request(job).output_data_path, warnings=validated["warnings"]
+            job,
+            manifest,
+            request.output_data_path,
+            run_id=context.run_id,
+            warnings=validated["warnings"],
+            check=_time_check(context, request),
         )
+    except JobFailed as failure:
+        raise dg.Failure(str(failure), allow_retries=False) from failure
     except MergeIncomplete as incomplete:
         reasons = [
             f"replica {result['replica']}: {result['error']}" for result in replicas if "error" in result
@@ -184,16 +199,30 @@ def _job(context: dg.OpExecutionContext, job_store: JobStore) -> Job:
             "launch the job for a partition of batch_requests: its key is the job's id", allow_retries=False
         )
     try:
-        return job_store.job(context.partition_key)
+        job = job_store.job(context.partition_key)
     except InvalidJobId as error:
         raise dg.Failure(str(error), allow_retries=False) from error
+    other = earlier_unfinished_run(context.instance, context.run)
+    if other is not None:
+        raise dg.Failure(f"run {other} of this job has not ended yet; cancel it first", allow_retries=False)
+    return job
 
 
-def _manifest(job: Job) -> Manifest:
-    manifest = read_manifest(job.store, job.folder)
-    if manifest is None:
-        raise dg.Failure(f"{job.folder.manifest} is gone", allow_retries=False)
-    return manifest
+def _plan(job: Job) -> tuple[CreateBatchCompletionsV2Request, Manifest]:
+    """The job's request and the plan made for it; never one of each of two launches."""
+    request, manifest = read_request(job), read_manifest(job.store, job.folder)
+    if manifest is None or manifest.request_digest != request_digest(request):
+        raise dg.Failure(
+            "the job's input was not sharded for the request it has now: run all its steps again",
+            allow_retries=False,
+        )
+    return request, manifest
+
+
+def _time_check(
+    context: dg.OpExecutionContext, request: CreateBatchCompletionsV2Request
+) -> Callable[[], None]:
+    return stop_when(deadline=deadline_of(context.instance, context.run, request.runtime_seconds))
 
 
 def _log_engine_line(line: str) -> None:

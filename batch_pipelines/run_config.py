@@ -29,6 +29,9 @@ LABEL_TAG_PREFIX = "label/"
 
 _PRIORITIES = {"low": -10, "default": 0, "normal": 0, "medium": 0, "high": 10}
 _TAG_CHARACTERS = 250
+_PRIORITY_CHARACTERS = 9
+_RUNTIME_GRACE_SEC = 120
+"""Steps watch the time limit themselves and say so; Dagster's own watch is for a step that cannot."""
 
 JOB_TAGS = {
     # Re-execution "from failure" forgets mapped steps that had not started, and the run succeeds
@@ -65,7 +68,7 @@ def run_tags_for(
     tags = {
         PARTITION_TAG: job_id,
         "dagster/max_retries": str(max_retries),
-        "dagster/max_runtime": str(request.runtime_seconds),
+        "dagster/max_runtime": str(request.runtime_seconds + _RUNTIME_GRACE_SEC),
         MODEL_TAG: request.engine_config.model[:_TAG_CHARACTERS],
     }
     priority = _dagster_priority(request.priority)
@@ -83,6 +86,6 @@ def _dagster_priority(priority: str | None) -> int:
     if priority is None:
         return 0
     text = priority.strip().lower()
-    if text.removeprefix("-").isdecimal():
+    if text.removeprefix("-").isdecimal() and len(text) <= _PRIORITY_CHARACTERS:
         return int(text)
     return _PRIORITIES.get(text, 0)

@@ -7,7 +7,6 @@ from batch_pipelines.run_config import PARTITION_TAG
 __all__ = ["deadline_of", "earlier_unfinished_run", "job_is_abandoned"]
 
 _AUTOMATIC_RETRY_TAG = "dagster/retry_number"
-_WILL_RETRY_TAG = "dagster/will_retry"
 
 
 def deadline_of(instance: dg.DagsterInstance, run: dg.DagsterRun, limit_sec: int) -> float | None:
@@ -53,6 +52,6 @@ def job_is_abandoned(instance: dg.DagsterInstance, job_id: str) -> bool:
     return all(
         run.is_finished
         and run.status is not dg.DagsterRunStatus.SUCCESS
-        and run.tags.get(_WILL_RETRY_TAG) != "true"
+        and not run.is_complete_and_waiting_to_retry
         for run in runs
     )

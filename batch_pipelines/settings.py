@@ -6,9 +6,9 @@ request may name, which engine runs. What a request decides is in `batch_pipelin
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 __all__ = ["Settings"]
@@ -92,6 +92,12 @@ class Settings(BaseSettings):
     )
     location: Annotated[str, Field(description="Name of the code location in Dagster.")] = "batch_pipelines"
 
+    @model_validator(mode="after")
+    def _heartbeats_within_ttl(self) -> Self:
+        if self.claim_ttl_sec < 3 * self.heartbeat_sec:
+            raise ValueError("claim_ttl_sec must be at least three times heartbeat_sec")
+        return self
+
     @field_validator("home", "models_dir", "fake_journal")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
@@ -112,6 +118,12 @@ class Settings(BaseSettings):
     def request_roots(self) -> list[str]:
         """Storage prefixes that requests may name."""
         return self.storage_roots if self.storage_roots is not None else [Path.cwd().as_uri()]
+
+    @property
+    def protected_roots(self) -> list[str]:
+        """Folders of this deployment's own, which no request may name even if they lie in its roots."""
+        home = self.home.absolute()
+        return [str(home / "dagster"), str(home / "logs"), str(self.models)]
 
     @property
     def claim_ttl(self) -> timedelta:

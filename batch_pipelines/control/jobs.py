@@ -72,7 +72,7 @@ class Jobs:
         newest = self.client.run(runs[0].run_id) or runs[0]
         runs[0] = newest
         folder = self._folder(job_id)
-        summary = self._summary(folder) if newest.status == "SUCCESS" else None
+        summary = self._summary(folder, newest)
         progress = job_progress(self._store, folder, ttl=self._settings.claim_ttl) if folder else None
         failed = status_of(newest, published=summary is not None) is JobStatus.FAILED
         reason = "\n".join(self.client.failures(newest.run_id)) if failed else None
@@ -144,7 +144,7 @@ class Jobs:
     def _brief(self, runs: list[Run]) -> BatchCompletionsJob:
         job_id = runs[0].job_id or ""
         folder = self._folder(job_id)
-        summary = self._summary(folder) if runs[0].status == "SUCCESS" else None
+        summary = self._summary(folder, runs[0])
         return job_of(job_id, self._request(folder, runs[0]), runs, summary=summary)
 
     def _folder(self, job_id: str) -> JobFolder | None:
@@ -153,9 +153,11 @@ class Jobs:
         except InvalidJobId:
             return None  # typed by hand in the UI; such a run fails in its first step
 
-    def _summary(self, folder: JobFolder | None) -> Summary | None:
-        data = self._read(folder.summary) if folder else None
-        return Summary.model_validate_json(data) if data is not None else None
+    def _summary(self, folder: JobFolder | None, run: Run) -> Summary | None:
+        """What the job did, if this run of it published the output."""
+        data = self._read(folder.summary) if folder and run.status == "SUCCESS" else None
+        summary = Summary.model_validate_json(data) if data is not None else None
+        return summary if summary is not None and summary.run_id == run.run_id else None
 
     def _request(self, folder: JobFolder | None, run: Run) -> CreateBatchCompletionsV2Request:
         """The request as accepted, or as launched if it never was accepted."""

@@ -13,7 +13,7 @@ import orjson
 
 from batch_pipelines.api.request import CreateBatchCompletionsV2Request
 
-__all__ = ["fingerprint_of", "settings_digest"]
+__all__ = ["fingerprint_of", "request_digest", "settings_digest"]
 
 _RECORD_VERSION = 1
 """Raise it when the same engine reply would be recorded differently."""
@@ -47,6 +47,11 @@ def settings_digest(
             "v1_header": dict(v1_header) if v1_header is not None else None,
         }
     )
+
+
+def request_digest(request: CreateBatchCompletionsV2Request) -> str:
+    """Digest of a whole request: two steps that see different ones do not work on the same thing."""
+    return _digest(request.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True))
 
 
 def fingerprint_of(digest: str, shard_hashes: Iterable[str]) -> str:

@@ -85,9 +85,9 @@ class JobFolder:
         """Counts and usage; written by the merge after the output."""
         return f"{self.uri}/summary.json"
 
-    def shard(self, shard_id: int) -> str:
-        """The items of a shard."""
-        return f"{self.uri}/shards/{shard_id:05d}.jsonl"
+    def shard(self, shard_id: int, sha256: str) -> str:
+        """The items of a shard; by their hash, so that no other input's shard can take its place."""
+        return f"{self.uri}/shards/{shard_id:05d}.{sha256[:_GENERATION_DIGITS]}.jsonl"
 
     def parts(self, fingerprint: str) -> str:
         """Folder of the records committed for a fingerprint."""

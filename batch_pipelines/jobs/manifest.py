@@ -56,6 +56,7 @@ class Manifest(BaseModel):
     version: Literal[1] = 1
     job_id: str
     fingerprint: str = Field(description="Of everything that changes results: see `fingerprint`.")
+    request_digest: str = Field(description="Of the request it was made for.")
     settings_digest: str = Field(description="The fingerprint's part that does not depend on the input.")
     kind: ItemKind | None = Field(description="The one kind all items have; None if none is valid.")
     v1_header: dict[str, Any] | None = Field(description="The fields beside `prompts` of a V1 input.")

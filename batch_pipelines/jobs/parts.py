@@ -74,16 +74,24 @@ def commit_part(
 ) -> bool:
     """Commit a shard's records.
 
+    A part that a crash left empty would stand in the way of every later commit: it is removed first.
+
     Returns:
         Whether this commit is the one that counts; False when the shard was committed before.
     """
     body = b"\n".join([*records, orjson.dumps(footer)]) + b"\n"
-    return storage.create(folder.part(fingerprint, footer.shard), body)
+    uri = folder.part(fingerprint, footer.shard)
+    if storage.create(uri, body):
+        return True
+    if storage.head(uri).size:
+        return False
+    storage.delete(uri)
+    return storage.create(uri, body)
 
 
 def committed_shards(storage: ObjectStorage, folder: JobFolder, fingerprint: str) -> set[int]:
-    """Ids of the shards that have a part."""
-    return {shard_id_of(info.uri) for info in storage.list(folder.parts(fingerprint))}
+    """Ids of the shards that have a part; an empty object, which a crash can leave behind, is none."""
+    return {shard_id_of(info.uri) for info in storage.list(folder.parts(fingerprint)) if info.size}
 
 
 def shard_id_of(uri: str) -> int:

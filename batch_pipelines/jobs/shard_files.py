@@ -59,7 +59,8 @@ def read_shard(storage: ObjectStorage, folder: JobFolder, shard: ShardEntry) -> 
     Raises:
         ShardDamaged: The file is not what the manifest says.
     """
-    data = storage.read(folder.shard(shard.id))
+    uri = folder.shard(shard.id, shard.sha256)
+    data = storage.read(uri)
     if hashlib.sha256(data).hexdigest() != shard.sha256:
-        raise ShardDamaged(f"{folder.shard(shard.id)} has changed since the manifest was written")
+        raise ShardDamaged(f"{uri} has changed since the manifest was written")
     return [ShardItem(**orjson.loads(line)) for line in data.split(b"\n")[:-1]]

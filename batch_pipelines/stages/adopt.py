@@ -2,33 +2,44 @@
 
 A job that was cancelled or failed leaves its committed parts behind. A later job with the same
 fingerprint (same items, same model and settings, same engine) copies them instead of computing
-them again. A completed job's work is never taken over: whoever asks twice, to sample twice, gets two
-answers.
+them again. Work that was published is used up, by whichever job: whoever asks twice, to sample
+twice, gets two answers.
 """
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import orjson
 
 from batch_pipelines.jobs.folder import InvalidJobId, JobFolder, unfinished_marker, unfinished_markers
-from batch_pipelines.jobs.manifest import Manifest
-from batch_pipelines.jobs.parts import committed_shards
+from batch_pipelines.jobs.manifest import Manifest, ShardEntry
+from batch_pipelines.jobs.parts import PartDamaged, commit_part, committed_shards, read_part
 from batch_pipelines.stages.job import Job
+from batch_pipelines.storage.errors import ObjectNotFound
 
-__all__ = ["adopt_parts", "mark_unfinished"]
+__all__ = ["adopt_parts", "forget_unfinished", "mark_unfinished"]
 
 _COPIES_IN_FLIGHT = 8
 
 
 def mark_unfinished(job: Job, manifest: Manifest) -> None:
     """Let later jobs find this one's parts, until its merge has published."""
-    job.store.create(unfinished_marker(job.folder.store, manifest.fingerprint, job.folder.job_id), b"")
+    job.store.create(_marker(job, manifest), b"[]")
+
+
+def forget_unfinished(job: Job, manifest: Manifest) -> None:
+    """Once this job has published: its parts, and those it took over, are used up."""
+    for job_id in _taken_from(job, manifest):
+        job.store.delete(unfinished_marker(job.folder.store, manifest.fingerprint, job_id))
+    job.store.delete(_marker(job, manifest))
 
 
 def adopt_parts(job: Job, manifest: Manifest, *, is_abandoned: Callable[[str], bool]) -> int:
     """Copy the committed parts of abandoned jobs with this job's fingerprint.
 
     Args:
-        job: The job that takes over.
+        job: The job that takes over, marked unfinished.
         manifest: Its plan.
         is_abandoned: Whether a job, by id, has ended without completing.
 
@@ -42,14 +53,37 @@ def adopt_parts(job: Job, manifest: Manifest, *, is_abandoned: Callable[[str], b
             if not is_abandoned(other.job_id):
                 continue
             theirs = committed_shards(job.store, other, manifest.fingerprint) - mine
-
-            def copy(shard: int, other: JobFolder = other) -> bool:
-                source = other.part(manifest.fingerprint, shard)
-                return job.store.copy(source, job.folder.part(manifest.fingerprint, shard))
-
-            adopted += sum(pool.map(copy, sorted(theirs)))
+            shards = [shard for shard in manifest.shards if shard.id in theirs]
+            copied = sum(pool.map(partial(_copy, job, manifest, other), shards))
+            if copied:
+                taken_from = sorted({*_taken_from(job, manifest), other.job_id})
+                job.store.write(_marker(job, manifest), orjson.dumps(taken_from))
+            adopted += copied
             mine |= theirs
     return adopted
+
+
+def _copy(job: Job, manifest: Manifest, other: JobFolder, shard: ShardEntry) -> bool:
+    """Copy a part that is sound; a damaged one is left to be computed again."""
+    try:
+        part = read_part(job.store, other, manifest, shard)
+    except (PartDamaged, ObjectNotFound):
+        return False
+    return commit_part(
+        job.store, job.folder, manifest.fingerprint, part.records.split(b"\n")[:-1], part.footer
+    )
+
+
+def _marker(job: Job, manifest: Manifest) -> str:
+    return unfinished_marker(job.folder.store, manifest.fingerprint, job.folder.job_id)
+
+
+def _taken_from(job: Job, manifest: Manifest) -> list[str]:
+    try:
+        taken_from: list[str] = orjson.loads(job.store.read(_marker(job, manifest)))
+    except ObjectNotFound:
+        return []
+    return taken_from
 
 
 def _same_work(job: Job, manifest: Manifest) -> list[JobFolder]:

@@ -79,7 +79,12 @@ def _await(outcome: Future[ReplicaResult], check: Callable[[], None]) -> Replica
 
 def _finish(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
     """Cancel what still runs, let it stop its engine, and end the loop's thread."""
-    asyncio.run_coroutine_threadsafe(_end_tasks(), loop).result()
+    ending = asyncio.run_coroutine_threadsafe(_end_tasks(), loop)
+    try:
+        ending.result()
+    except BaseException:
+        ending.result()  # a second interrupt does not leave an engine running
+        raise
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()

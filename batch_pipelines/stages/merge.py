@@ -6,7 +6,7 @@ file is published just before the output, so that whoever sees the output finds 
 
 import tempfile
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import BinaryIO
@@ -14,14 +14,14 @@ from typing import BinaryIO
 import orjson
 from pydantic import BaseModel
 
-from batch_pipelines.jobs.folder import unfinished_marker
 from batch_pipelines.jobs.manifest import Manifest, ShardEntry
-from batch_pipelines.jobs.parts import Part, committed_shards, read_part
+from batch_pipelines.jobs.parts import Part, PartDamaged, committed_shards, read_part
+from batch_pipelines.stages.adopt import forget_unfinished
 from batch_pipelines.stages.job import Job
 
 __all__ = ["MergeIncomplete", "Summary", "errors_path", "merge_parts", "read_summary"]
 
-_READS_AHEAD = 4
+_READS_AHEAD = 2
 _COPY_BYTES = 2**20
 
 
@@ -34,6 +34,7 @@ class Summary(BaseModel):
 
     Attributes:
         job_id: The job.
+        run_id: The run that published the output.
         output: URI of the output file.
         errors: URI of the errors file; None if no item failed.
         total: Items of the input, and records of the output.
@@ -49,6 +50,7 @@ class Summary(BaseModel):
     """
 
     job_id: str
+    run_id: str
     output: str
     errors: str | None
     total: int
@@ -69,7 +71,13 @@ def errors_path(output: str) -> str:
 
 
 def merge_parts(
-    job: Job, manifest: Manifest, output_data_path: str, *, warnings: Iterable[str] = ()
+    job: Job,
+    manifest: Manifest,
+    output_data_path: str,
+    *,
+    run_id: str = "",
+    warnings: Iterable[str] = (),
+    check: Callable[[], None] = lambda: None,
 ) -> Summary:
     """Publish the output of a job whose shards are all committed.
 
@@ -77,11 +85,14 @@ def merge_parts(
         job: The job.
         manifest: Its plan.
         output_data_path: Where to; a name ending in `.jsonl` gets a record a line, any other a JSON array.
+        run_id: The run that merges, for the summary.
         warnings: Kept in the summary.
+        check: Called with every part; what it raises ends the merge, and nothing is published.
 
     Raises:
         MergeIncomplete: A shard is not committed. Nothing was published.
-        PartDamaged: A part does not fit its shard. Nothing was published.
+        PartDamaged: A part did not fit its shard. It was removed, so that the next run computes it
+            again; nothing was published.
     """
     missing = _missing(job, manifest)
     if missing:
@@ -91,9 +102,10 @@ def merge_parts(
     with tempfile.TemporaryFile() as failures:
         totals = _Totals(failures)
         lines = output.endswith(".jsonl")
-        size = job.data.write_stream(output, _publish(job, manifest, output, totals, as_lines=lines))
+        size = job.data.write_stream(output, _publish(job, manifest, output, totals, check, as_lines=lines))
     summary = Summary(
         job_id=job.folder.job_id,
+        run_id=run_id,
         output=output,
         errors=errors_path(output) if totals.failed else None,
         total=manifest.items,
@@ -108,7 +120,7 @@ def merge_parts(
         completed_at=datetime.now(UTC),
     )
     job.store.write(job.folder.summary, summary.model_dump_json().encode())
-    job.store.delete(unfinished_marker(job.folder.store, manifest.fingerprint, job.folder.job_id))
+    forget_unfinished(job, manifest)
     return summary
 
 
@@ -145,7 +157,13 @@ class _Totals:
 
 
 def _publish(
-    job: Job, manifest: Manifest, output: str, totals: _Totals, *, as_lines: bool
+    job: Job,
+    manifest: Manifest,
+    output: str,
+    totals: _Totals,
+    check: Callable[[], None],
+    *,
+    as_lines: bool,
 ) -> Iterator[bytes]:
     """The output's bytes; just before they end, the errors file is in place."""
     between = b"\n" if as_lines else b",\n"
@@ -153,16 +171,23 @@ def _publish(
         yield b"["
     separator = b"" if as_lines else b"\n"
     for part in _parts_in_order(job, manifest):
+        check()
         totals.add(part)
         yield separator
-        records = part.records[:-1]
-        yield records if as_lines else records.replace(b"\n", between)
+        for piece in _pieces(part.records):
+            yield piece if as_lines else piece.replace(b"\n", between)
         separator = between
     if not as_lines:
         yield b"\n]\n"
     elif manifest.items:
         yield b"\n"
     _publish_errors(job, errors_path(output), totals)
+
+
+def _pieces(records: bytes) -> Iterator[bytes]:
+    """A part's records without their last newline, a piece at a time: replacing copies what it is given."""
+    for start in range(0, len(records) - 1, _COPY_BYTES):
+        yield records[start : min(start + _COPY_BYTES, len(records) - 1)]
 
 
 def _publish_errors(job: Job, uri: str, totals: _Totals) -> None:
@@ -182,7 +207,7 @@ def _parts_in_order(job: Job, manifest: Manifest) -> Iterator[Part]:
         def read_another() -> None:
             shard: ShardEntry | None = next(waiting, None)
             if shard is not None:
-                reads.append(pool.submit(read_part, job.store, job.folder, manifest, shard))
+                reads.append(pool.submit(_read_or_remove, job, manifest, shard))
 
         for _ in range(_READS_AHEAD):
             read_another()
@@ -190,3 +215,11 @@ def _parts_in_order(job: Job, manifest: Manifest) -> Iterator[Part]:
             part = reads.popleft().result()
             read_another()
             yield part
+
+
+def _read_or_remove(job: Job, manifest: Manifest, shard: ShardEntry) -> Part:
+    try:
+        return read_part(job.store, job.folder, manifest, shard)
+    except PartDamaged:
+        job.store.delete(job.folder.part(manifest.fingerprint, shard.id))
+        raise

@@ -7,6 +7,7 @@ alone, never on the number of replicas, so the same input always gives the same 
 
 import hashlib
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -17,17 +18,21 @@ from batch_pipelines.api.output import ItemError
 from batch_pipelines.api.parse import parse_v1_header
 from batch_pipelines.api.request import CreateBatchCompletionsV2Request
 from batch_pipelines.inputs.reader import InputError, InputStream, RawItem, open_input
-from batch_pipelines.jobs.fingerprint import fingerprint_of, settings_digest
+from batch_pipelines.jobs.fingerprint import fingerprint_of, request_digest, settings_digest
 from batch_pipelines.jobs.manifest import InputSource, Manifest, ShardEntry, read_manifest, write_manifest
 from batch_pipelines.jobs.shard_files import encode_invalid, encode_valid
 from batch_pipelines.stages.inline import inline_input
 from batch_pipelines.stages.job import Job, JobFailed
+from batch_pipelines.storage.errors import ObjectNotFound
+from batch_pipelines.storage.locations import redact
 
 __all__ = ["InputChanged", "ShardLimits", "shard_input"]
 
 _FIRST_SHARD_ITEMS = 16
 _SHARDS_PER_STEP = 4
 _UPLOADS_IN_FLIGHT = 4
+_BYTES_A_TOKEN = 4
+"""An item weighs what its record may weigh, so that a shard's records stay within the shard's limit too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,12 @@ class ShardLimits:
 
 
 def shard_input(
-    job: Job, request: CreateBatchCompletionsV2Request, limits: ShardLimits, *, engine: str
+    job: Job,
+    request: CreateBatchCompletionsV2Request,
+    limits: ShardLimits,
+    *,
+    engine: str,
+    check: Callable[[], None] = lambda: None,
 ) -> Manifest:
     """Shard the job's input, or take up the manifest an earlier attempt left for the same input.
 
@@ -55,6 +65,7 @@ def shard_input(
         request: What it asks.
         limits: Bounds on a shard and an item.
         engine: What tells the deployment's engine and its weights from any other.
+        check: Called with every shard; what it raises ends the pass.
 
     Returns:
         The manifest, already published in the job's folder.
@@ -62,18 +73,24 @@ def shard_input(
     Raises:
         JobFailed: The input as a whole cannot be read as items; the message names the line.
     """
-    source = _source_of(job, request)
     known = read_manifest(job.store, job.folder)
-    if known is not None and _still_holds(request, known, source, engine):
-        return known
     try:
-        stream = _open(job, request, limits)
-        manifest = _shard_stream(job, request, limits, source, stream, engine)
-    except InputError as error:
+        source = _source_of(job, request)
+    except ObjectNotFound as error:
+        if known is not None and known.request_digest == request_digest(request):
+            return known  # the shards are all there: an input that is gone since is not needed
         raise JobFailed(f"input_data_path: {error}") from error
-    if _source_of(job, request) != source:
-        raise InputChanged(f"{source.uri} changed while it was being read")
-    write_manifest(job.store, job.folder, manifest)
+    if known is not None and _still_holds(request, known, source, engine):
+        manifest = known.model_copy(update={"request_digest": request_digest(request)})
+    else:
+        try:
+            manifest = _shard_stream(job, request, limits, source, engine, check)
+        except InputError as error:
+            raise JobFailed(f"input_data_path: {error}") from error
+        if _source_of(job, request) != source:
+            raise InputChanged(f"{redact(source.uri or 'content')} changed while it was being read")
+    if manifest != known:
+        write_manifest(job.store, job.folder, manifest)
     return manifest
 
 
@@ -92,7 +109,8 @@ def _source_of(job: Job, request: CreateBatchCompletionsV2Request) -> InputSourc
         content = request.model_dump_json(by_alias=True, exclude_unset=True, include={"content"}).encode()
         return InputSource(uri=None, size=len(content), etag=hashlib.sha256(content).hexdigest())
     info = job.data.head(request.input_data_path)
-    return InputSource(uri=info.uri, size=info.size, etag=info.etag, last_modified=info.last_modified)
+    modified = info.last_modified if info.last_modified.timestamp() else None
+    return InputSource(uri=info.uri, size=info.size, etag=info.etag, last_modified=modified)
 
 
 def _still_holds(
@@ -108,9 +126,10 @@ def _shard_stream(
     request: CreateBatchCompletionsV2Request,
     limits: ShardLimits,
     source: InputSource,
-    stream: InputStream,
     engine: str,
+    check: Callable[[], None],
 ) -> Manifest:
+    stream = _open(job, request, limits)
     header = _checked_header(stream)
     validator = _Validator(kind="v1" if header is not None else None)
     shards: list[ShardEntry] = []
@@ -118,16 +137,19 @@ def _shard_stream(
         draft = _ShardDraft(id=0, first_index=0)
         for raw in stream.items:
             line, tokens, valid = validator.shard_line(raw)
-            if draft.lines and not draft.has_room(len(line), limits):
+            weight = max(len(line), tokens * _BYTES_A_TOKEN)
+            if draft.lines and not draft.has_room(weight, limits):
+                check()
                 shards.append(uploads.put(draft))
                 draft = _ShardDraft(id=draft.id + 1, first_index=raw.index)
-            draft.add(line, tokens, valid=valid)
+            draft.add(line, weight, tokens, valid=valid)
         if draft.lines:
             shards.append(uploads.put(draft))
     digest = settings_digest(request, engine=engine, v1_header=header)
     return Manifest(
         job_id=job.folder.job_id,
         fingerprint=fingerprint_of(digest, (shard.sha256 for shard in shards)),
+        request_digest=request_digest(request),
         settings_digest=digest,
         kind=validator.kind,
         v1_header=header,
@@ -174,23 +196,23 @@ class _ShardDraft:
     id: int
     first_index: int
     lines: list[bytes] = field(default_factory=list)
-    size: int = 0
+    weight: int = 0
     tokens: int = 0
     invalid: int = 0
 
-    def has_room(self, line_bytes: int, limits: ShardLimits) -> bool:
-        """Whether one more line fits.
+    def has_room(self, weight: int, limits: ShardLimits) -> bool:
+        """Whether one more item fits.
 
         The first shards are small and sizes double every few shards: a short job still has
         shards for every replica and commits early, a long one has few shards.
         """
         ramp = _FIRST_SHARD_ITEMS << min(self.id // _SHARDS_PER_STEP, 20)
-        return len(self.lines) < min(ramp, limits.max_items) and self.size + line_bytes <= limits.max_bytes
+        return len(self.lines) < min(ramp, limits.max_items) and self.weight + weight <= limits.max_bytes
 
-    def add(self, line: bytes, tokens: int, *, valid: bool) -> None:
+    def add(self, line: bytes, weight: int, tokens: int, *, valid: bool) -> None:
         """Put an item's line in."""
         self.lines.append(line)
-        self.size += len(line)
+        self.weight += weight
         self.tokens += tokens
         self.invalid += not valid
 
@@ -217,12 +239,14 @@ class _Uploads:
         while len(self._pending) >= _UPLOADS_IN_FLIGHT:
             self._pending.popleft().result()
         data = b"".join(draft.lines)
-        self._pending.append(self._pool.submit(self._job.store.write, self._job.folder.shard(draft.id), data))
+        sha256 = hashlib.sha256(data).hexdigest()
+        uri = self._job.folder.shard(draft.id, sha256)
+        self._pending.append(self._pool.submit(self._job.store.write, uri, data))
         return ShardEntry(
             id=draft.id,
             first_index=draft.first_index,
             items=len(draft.lines),
             invalid=draft.invalid,
             estimated_tokens=draft.tokens,
-            sha256=hashlib.sha256(data).hexdigest(),
+            sha256=sha256,
         )

@@ -5,18 +5,26 @@ storage a request may name, what it may switch on, and whether its input and out
 Every error is reported at once, each by JSON pointer. Nothing here needs a GPU.
 """
 
-from collections.abc import Callable
+import os
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from batch_pipelines.api.errors import FieldError, RequestInvalid
 from batch_pipelines.api.request import CreateBatchCompletionsV2Request, unknown_model_config_keys
+from batch_pipelines.jobs.fingerprint import request_digest
 from batch_pipelines.jobs.folder import JobFolder
+from batch_pipelines.jobs.manifest import read_manifest
 from batch_pipelines.stages.job import Job
-from batch_pipelines.storage.errors import StorageError
+from batch_pipelines.stages.merge import errors_path
+from batch_pipelines.storage.errors import ObjectNotFound, PathNotAllowed
 from batch_pipelines.storage.locations import InvalidPath
 from batch_pipelines.storage.object_storage import ObjectStorage
 
 __all__ = ["Policy", "check_request", "read_request", "store_request"]
+
+_LOOKS_LIKE_A_PATH = re.compile(r"[/.~]|[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +34,14 @@ class Policy:
     Attributes:
         allow_trust_remote_code: Whether a checkpoint's own code may run.
         max_inline_bytes: Largest inline `content`, in bytes of JSON.
+        protected_roots: Folders of the deployment's own, within the allowed ones, that no request may name.
+        model_roots: Folders from which models are loaded, beside the allowed ones.
     """
 
     allow_trust_remote_code: bool
     max_inline_bytes: int
+    protected_roots: Sequence[str] = ()
+    model_roots: Sequence[str] = ()
 
 
 def check_request(
@@ -52,14 +64,15 @@ def check_request(
 
     Raises:
         RequestInvalid: With every reason found.
+        StorageError: The storage cannot be asked; a new attempt may succeed.
     """
     unknown = unknown_model_config_keys(request)
     warnings = [f"model_config.{key} is unknown and has no effect" for key in unknown]
     errors = [
         *_policy_errors(request, policy),
-        *_input_errors(job, request),
-        *_output_errors(job, request),
-        *_checkpoint_errors(job, request),
+        *_input_errors(job, request, policy),
+        *_output_errors(job, request, policy),
+        *_model_path_errors(job, request, policy),
     ]
     try:
         warnings += check_engine(request)
@@ -100,52 +113,88 @@ def _policy_errors(request: CreateBatchCompletionsV2Request, policy: Policy) -> 
     return errors
 
 
-def _input_errors(job: Job, request: CreateBatchCompletionsV2Request) -> list[FieldError]:
+def _input_errors(job: Job, request: CreateBatchCompletionsV2Request, policy: Policy) -> list[FieldError]:
     if request.input_data_path is None:
         return []
-    return _path_errors(job, "/input_data_path", request.input_data_path, must_exist=True)
-
-
-def _output_errors(job: Job, request: CreateBatchCompletionsV2Request) -> list[FieldError]:
-    pointer = "/output_data_path"
-    errors = _path_errors(job, pointer, request.output_data_path, must_exist=False)
-    if errors:
+    pointer = "/input_data_path"
+    errors = _path_errors(job, pointer, request.input_data_path, policy)
+    if errors or _is_sharded(job, request):
         return errors
-    output = job.data.check(request.output_data_path)
-    if output.endswith("/"):
-        return [FieldError(pointer, "names a folder; give the output file's name")]
-    if request.input_data_path is not None and output == _normalized(job.data, request.input_data_path):
-        return [FieldError(pointer, "is the input file; the output would replace it")]
-    probe = f"{output}.{job.folder.job_id}.probe"
     try:
-        job.data.write(probe, b"")
-        job.data.delete(probe)
-    except StorageError as error:
-        return [FieldError(pointer, f"cannot be written: {error}")]
-    return []
-
-
-def _checkpoint_errors(job: Job, request: CreateBatchCompletionsV2Request) -> list[FieldError]:
-    if request.engine_config.checkpoint_path is None:
-        return []
-    pointer = "/model_config/checkpoint_path"
-    return _path_errors(job, pointer, request.engine_config.checkpoint_path, must_exist=False)
-
-
-def _path_errors(job: Job, pointer: str, path: str, *, must_exist: bool) -> list[FieldError]:
-    try:
-        uri = job.data.check(path)
-        if uri.startswith(f"{job.folder.store}/"):
-            return [FieldError(pointer, "lies in the job store, which belongs to the deployment")]
-        if must_exist:
-            job.data.head(path)
-    except (StorageError, InvalidPath) as error:
+        job.data.head(request.input_data_path)
+    except ObjectNotFound as error:
         return [FieldError(pointer, str(error))]
     return []
 
 
-def _normalized(data: ObjectStorage, path: str) -> str | None:
+def _is_sharded(job: Job, request: CreateBatchCompletionsV2Request) -> bool:
+    """Whether an earlier run of this job has sharded the input, which may be gone by now."""
+    known = read_manifest(job.store, job.folder)
+    return known is not None and known.request_digest == request_digest(request)
+
+
+def _output_errors(job: Job, request: CreateBatchCompletionsV2Request, policy: Policy) -> list[FieldError]:
+    pointer = "/output_data_path"
+    path = request.output_data_path
+    errors = [
+        *_path_errors(job, pointer, path, policy),
+        *_path_errors(job, pointer, errors_path(path), policy),
+    ]
+    if errors:
+        return errors[:1]
+    output, place = job.data.check(path), _place(job.data, path)
+    if path.endswith("/") or Path(place).is_dir():
+        return [FieldError(pointer, "names a folder; give the output file's name")]
+    if request.input_data_path is not None:
+        given = _place(job.data, request.input_data_path)
+        if given == place:
+            return [FieldError(pointer, "is the input file; the output would replace it")]
+        if given == _place(job.data, errors_path(path)):
+            return [FieldError(pointer, "has the input file as its errors file, which would be replaced")]
+    probe = f"{output}.{job.folder.job_id}.probe"
+    job.data.write(probe, b"")
+    job.data.delete(probe)
+    return []
+
+
+def _model_path_errors(
+    job: Job, request: CreateBatchCompletionsV2Request, policy: Policy
+) -> list[FieldError]:
+    errors = []
+    for name in ("checkpoint_path", "tokenizer"):
+        path = getattr(request.engine_config, name)
+        if path is None or not (name == "checkpoint_path" or _LOOKS_LIKE_A_PATH.match(path)):
+            continue
+        if not _lies_in(policy.model_roots, path):
+            errors += _path_errors(job, f"/model_config/{name}", path, policy)
+    return errors
+
+
+def _path_errors(job: Job, pointer: str, path: str, policy: Policy) -> list[FieldError]:
     try:
-        return data.normalize(path)
+        job.data.check(path)
+    except (PathNotAllowed, InvalidPath) as error:
+        return [FieldError(pointer, str(error))]
+    if _lies_in([job.folder.store, *policy.protected_roots], path):
+        return [FieldError(pointer, "lies in a folder of the deployment's own, such as its job store")]
+    return []
+
+
+def _lies_in(roots: Sequence[str], path: str) -> bool:
+    """Whether a path leads into one of these folders, links followed."""
+    if not roots:
+        return False
+    try:
+        ObjectStorage(roots=roots).check(path)
+    except (PathNotAllowed, InvalidPath):
+        return False
+    return True
+
+
+def _place(data: ObjectStorage, path: str) -> str:
+    """Where a path leads, links followed; a local file as its path, anything else as its URI."""
+    try:
+        uri = data.normalize(path)
     except InvalidPath:
-        return None
+        return path
+    return os.path.realpath(uri.removeprefix("file://")) if uri.startswith("file://") else uri

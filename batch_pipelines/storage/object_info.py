@@ -14,7 +14,8 @@ class ObjectInfo:
         uri: canonical address.
         size: bytes; -1 where a web server does not say.
         etag: changes when the object does; None where the store has none.
-        last_modified: aware, UTC, by the store's clock (compare it only with times of the same store).
+        last_modified: aware, UTC, by the store's clock (compare it only with times of the same store);
+            the epoch where a web server does not say.
     """
 
     uri: str

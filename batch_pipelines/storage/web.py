@@ -59,9 +59,7 @@ def _get(uri: str) -> Iterator[httpx.Response]:
 
 
 def _date(headers: httpx.Headers) -> datetime:
-    for name in ("last-modified", "date"):
-        try:
-            return parsedate_to_datetime(headers[name]).astimezone(UTC)
-        except (KeyError, ValueError):
-            continue
-    return datetime.now(UTC)
+    try:
+        return parsedate_to_datetime(headers["last-modified"]).astimezone(UTC)
+    except (KeyError, ValueError):
+        return datetime.fromtimestamp(0, UTC)

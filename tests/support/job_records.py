@@ -6,7 +6,7 @@ from pathlib import Path
 from batch_pipelines.api.parse import parse_request
 from batch_pipelines.jobs.folder import JobFolder
 from batch_pipelines.jobs.manifest import InputSource, Manifest, ShardEntry, write_manifest
-from batch_pipelines.jobs.progress import WorkerReport, write_report
+from batch_pipelines.jobs.progress import Counts, WorkerReport, write_report
 from batch_pipelines.settings import Settings
 from batch_pipelines.stages.merge import Summary
 from batch_pipelines.stages.validate import store_request
@@ -41,6 +41,7 @@ class JobRecords:
         manifest = Manifest(
             job_id=self.folder.job_id,
             fingerprint=FINGERPRINT,
+            request_digest="0" * 64,
             settings_digest="0" * 64,
             kind="chat",
             v1_header=None,
@@ -61,18 +62,18 @@ class JobRecords:
             attempt=0,
             state=state,
             updated_at=datetime.now(UTC),
-            items_done=done,
-            items_open=done,
-            items_failed=failed,
-            completion_tokens=10 * done,
+            open=Counts(items=done, failed=failed, completion_tokens=10 * done),
             tokens_per_second=rate,
         )
         write_report(self.store, self.folder, FINGERPRINT, report)
 
-    def publish(self, output: Path, *, total: int = 3, errors: Path | None = None) -> None:
-        """Say that the output is there."""
+    def publish(
+        self, output: Path, *, total: int = 3, errors: Path | None = None, run_id: str = "run-0"
+    ) -> None:
+        """Say that the output is there, put there by this run."""
         summary = Summary(
             job_id=self.folder.job_id,
+            run_id=run_id,
             output=output.as_uri(),
             errors=errors.as_uri() if errors else None,
             total=total,

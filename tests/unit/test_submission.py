@@ -48,7 +48,7 @@ def test_a_job_is_stored_registered_and_launched(dagster: FakeDagster, settings:
     assert run.tags == {
         "dagster/partition": job_id,
         "dagster/max_retries": "2",
-        "dagster/max_runtime": "60",
+        "dagster/max_runtime": "180",
         "dagster/priority": "10",
         "batch/model": "tiny",
         "label/team": "a",

@@ -86,7 +86,7 @@ def test_recent_jobs_are_listed_once_each_by_their_newest_run(
     for job_id in ("a", "b"):
         JobRecords(settings, job_id).accept()
         dagster.add_run(job_id, status="FAILURE", tags={"label/team": job_id})
-    JobRecords(settings, "a").publish(tmp_path / "out.json")
+    JobRecords(settings, "a").publish(tmp_path / "out.json", run_id="run-2")
     dagster.add_run("a", status="SUCCESS", tags={"label/team": "a"})
     dagster.add_run("other", job_name="another_job")
     listed = jobs.recent(limit=5)
@@ -127,3 +127,15 @@ def test_a_job_between_two_runs_cannot_be_cancelled_yet(
     dagster.add_run("j", status="FAILURE", tags={"dagster/will_retry": "true"})
     with pytest.raises(DagsterError, match="about to be retried"):
         jobs.cancel("j")
+
+
+def test_a_run_that_published_nothing_itself_is_not_completed_by_an_earlier_output(
+    dagster: FakeDagster, settings: Settings, jobs: Jobs, tmp_path: Path
+) -> None:
+    records = JobRecords(settings, "j")
+    records.accept()
+    records.publish(tmp_path / "out.json", run_id="run-0")
+    dagster.add_run("j", status="SUCCESS")
+    assert jobs.view("j").job.status is JobStatus.COMPLETED
+    dagster.add_run("j", status="SUCCESS")  # some of the steps, by hand
+    assert jobs.view("j").job.status is JobStatus.UNKNOWN

@@ -26,6 +26,7 @@ class Setting:
         self.manifest = Manifest(
             job_id="job",
             fingerprint=FINGERPRINT,
+            request_digest="r",
             settings_digest="d",
             kind="chat",
             v1_header=None,

@@ -165,6 +165,6 @@ def test_shard_file_that_changed_is_refused(tmp_path: Path) -> None:
     job, request = make_job(tmp_path), make_request(tmp_path)
     write_input(tmp_path, [chat("a")])
     manifest = shard(job, request)
-    job.store.write(job.folder.shard(0), b"{}\n")
+    job.store.write(job.folder.shard(0, manifest.shards[0].sha256), b"{}\n")
     with pytest.raises(ShardDamaged):
         read_shard(job.store, job.folder, manifest.shards[0])
