@@ -13,6 +13,7 @@ from batch_pipelines.jobs.claims import Worker
 from batch_pipelines.jobs.parts import PartDamaged, committed_shards
 from batch_pipelines.jobs.progress import job_progress
 from batch_pipelines.stages.adopt import adopt_parts, mark_unfinished
+from batch_pipelines.stages.job import JobFailed
 from batch_pipelines.stages.merge import MergeIncomplete, errors_path, merge_parts, read_summary
 from batch_pipelines.stages.preview import preview
 from tests.support.jobs import TIMING, chat, infer, make_job, make_request, output_of, shard, write_input
@@ -294,3 +295,86 @@ def test_preview_shows_the_first_prompts_and_answers(tmp_path: Path) -> None:
     assert rows[0].answer.endswith(": hello there")
     assert rows[1].answer.startswith("error: ")
     assert len(rows[2].prompt) == 200
+
+
+def test_work_that_was_taken_over_and_published_is_used_up(tmp_path: Path) -> None:
+    request = make_request(tmp_path)
+    write_input(tmp_path, [chat(f"q {n}") for n in range(40)])
+    old = make_job(tmp_path, "old")
+    manifest = shard(old, request)
+    mark_unfinished(old, manifest)
+    with pytest.raises(Stop):
+        infer(
+            old,
+            request,
+            manifest,
+            engine=FakeEngine(max_in_flight=2, delay_sec=0.02),
+            check=stop_after(old, manifest, 2),
+        )
+    for job_id, adopts in (("second", True), ("third", False)):
+        job = make_job(tmp_path, job_id)
+        manifest = shard(job, request)
+        mark_unfinished(job, manifest)
+        assert bool(adopt_parts(job, manifest, is_abandoned=lambda _: True)) is adopts
+        infer(job, request, manifest)
+        merge_parts(job, manifest, request.output_data_path)
+
+
+def test_damaged_part_is_removed_and_computed_again_by_the_next_run(tmp_path: Path) -> None:
+    job, request = make_job(tmp_path), make_request(tmp_path)
+    write_input(tmp_path, [chat(f"q {n}") for n in range(20)])
+    manifest = shard(job, request)
+    infer(job, request, manifest)
+    job.store.write(job.folder.part(manifest.fingerprint, 1), b"{}\n")
+    with pytest.raises(PartDamaged):
+        merge_parts(job, manifest, request.output_data_path)
+    result = infer(job, request, manifest, worker=Worker("next-run", 0, 0))
+    assert result.items == 8
+    assert merge_parts(job, manifest, request.output_data_path).total == 20
+
+
+def test_part_that_a_crash_left_empty_does_not_count_as_committed(tmp_path: Path) -> None:
+    job, request = make_job(tmp_path), make_request(tmp_path)
+    write_input(tmp_path, [chat(f"q {n}") for n in range(20)])
+    manifest = shard(job, request)
+    job.store.write(job.folder.part(manifest.fingerprint, 0), b"")
+    infer(job, request, manifest)
+    assert merge_parts(job, manifest, request.output_data_path).total == 20
+
+
+def test_damaged_part_of_an_abandoned_job_is_not_taken_over(tmp_path: Path) -> None:
+    request = make_request(tmp_path)
+    write_input(tmp_path, [chat(f"q {n}") for n in range(20)])
+    old, new = make_job(tmp_path, "old"), make_job(tmp_path, "new")
+    manifest = shard(old, request)
+    mark_unfinished(old, manifest)
+    infer(old, request, manifest)
+    old.store.write(old.folder.part(manifest.fingerprint, 1), b"{}\n")
+    manifest = shard(new, request)
+    mark_unfinished(new, manifest)
+    assert adopt_parts(new, manifest, is_abandoned=lambda _: True) == 2
+
+
+def test_time_limit_ends_the_merge_and_nothing_is_published(tmp_path: Path) -> None:
+    job, request = make_job(tmp_path), make_request(tmp_path)
+    write_input(tmp_path, [chat(f"q {n}") for n in range(20)])
+    manifest = shard(job, request)
+    infer(job, request, manifest)
+
+    def over() -> None:
+        raise JobFailed("max_runtime_sec has passed")
+
+    with pytest.raises(JobFailed):
+        merge_parts(job, manifest, request.output_data_path, check=over)
+    assert not Path(request.output_data_path).exists()
+
+
+def test_replica_that_holds_much_waits_before_it_claims_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("batch_pipelines.feeding.replica._OPEN_BYTES", 2000)
+    job, request = make_job(tmp_path), make_request(tmp_path)
+    write_input(tmp_path, [chat("x" * 500) for _ in range(64)])
+    manifest = shard(job, request)
+    infer(job, request, manifest, engine=FakeEngine(max_in_flight=64, delay_sec=0.001))
+    assert merge_parts(job, manifest, request.output_data_path).total == 64

@@ -168,3 +168,32 @@ def test_shard_file_that_changed_is_refused(tmp_path: Path) -> None:
     job.store.write(job.folder.shard(0, manifest.shards[0].sha256), b"{}\n")
     with pytest.raises(ShardDamaged):
         read_shard(job.store, job.folder, manifest.shards[0])
+
+
+def test_input_that_is_gone_after_sharding_is_not_missed(tmp_path: Path) -> None:
+    job, request = make_job(tmp_path), make_request(tmp_path)
+    write_input(tmp_path, [chat("a")])
+    first = shard(job, request)
+    (tmp_path / "data" / "input.jsonl").unlink()
+    assert shard(job, request) == first
+    with pytest.raises(JobFailed, match="input_data_path"):
+        shard(make_job(tmp_path, "another"), request)
+
+
+def test_shards_of_another_request_in_the_same_folder_do_no_harm(tmp_path: Path) -> None:
+    job = make_job(tmp_path)
+    one, two = make_request(tmp_path, content=[chat("one")]), make_request(tmp_path, content=[chat("two")])
+    first = shard(job, one)
+    shard(job, two)
+    again = shard(job, one)
+    assert again.fingerprint == first.fingerprint
+    assert [item.item["messages"][0]["content"] for item in items_of(job, again)] == ["one"]
+
+
+def test_items_with_long_answers_make_smaller_shards(tmp_path: Path) -> None:
+    from batch_pipelines.stages.shard import ShardLimits
+
+    limits = ShardLimits(max_items=1000, max_bytes=40_000, max_item_bytes=2**20)
+    write_input(tmp_path, [chat("q", max_tokens=1000) for _ in range(40)])
+    manifest = shard(make_job(tmp_path), make_request(tmp_path), limits)
+    assert max(entry.items for entry in manifest.shards) < 10

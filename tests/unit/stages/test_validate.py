@@ -1,5 +1,6 @@
 """The deployment's own rules: every error at once, each by its pointer, and nothing outside the roots."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,9 @@ import pytest
 
 from batch_pipelines.api.errors import RequestInvalid
 from batch_pipelines.api.request import CreateBatchCompletionsV2Request
+from batch_pipelines.stages.job import Job
 from batch_pipelines.stages.validate import Policy, check_request, read_request, store_request
+from batch_pipelines.storage.object_storage import ObjectInfo, ObjectStorage, StorageError
 from tests.support.jobs import chat, make_job, make_request, write_input
 
 POLICY = Policy(allow_trust_remote_code=False, max_inline_bytes=1000)
@@ -99,3 +102,61 @@ def test_stored_request_is_what_was_sent_and_nothing_more(tmp_path: Path) -> Non
     again = read_request(job)
     assert again == request
     assert again.model_fields_set == request.model_fields_set
+
+
+def test_job_store_is_closed_to_requests_however_it_is_reached(tmp_path: Path) -> None:
+    write_input(tmp_path, [chat("a")])
+    job = make_job(tmp_path)
+    open_job = Job(folder=job.folder, store=job.store, data=ObjectStorage(roots=[str(tmp_path)]))
+    (tmp_path / "data" / "link").symlink_to(tmp_path / "store")
+    for path in ("store/job/manifest.json", "data/link/job/parts/x.jsonl"):
+        with pytest.raises(RequestInvalid, match="deployment's own"):
+            check_request(
+                open_job,
+                make_request(tmp_path, output_data_path=str(tmp_path / path)),
+                POLICY,
+                check_engine=refuse_nothing,
+            )
+
+
+def test_protected_folders_are_closed_to_requests_and_model_folders_only_to_data(tmp_path: Path) -> None:
+    write_input(tmp_path, [chat("a")])
+    models, private = tmp_path / "data" / "models", tmp_path / "private"
+    policy = replace(POLICY, protected_roots=[str(models)], model_roots=[str(models)])
+
+    def errors(**fields: Any) -> set[str]:
+        try:
+            request = make_request(tmp_path, **fields)
+            check_request(make_job(tmp_path), request, policy, check_engine=refuse_nothing)
+        except RequestInvalid as invalid:
+            return {error.pointer for error in invalid.errors}
+        return set()
+
+    assert errors(output_data_path=str(models / "config.json")) == {"/output_data_path"}
+    assert errors(model_config={"model": "m", "checkpoint_path": str(models / "m")}) == set()
+    for field in ("checkpoint_path", "tokenizer"):
+        wrong = {"model": "m", field: str(private)}
+        assert errors(model_config=wrong) == {f"/model_config/{field}"}
+    assert errors(model_config={"model": "m", "tokenizer": "owner/name"}) == set()
+
+
+def test_input_must_not_be_where_the_errors_file_goes(tmp_path: Path) -> None:
+    write_input(tmp_path, [chat("a")])
+    source = tmp_path / "data" / "out.json.errors.jsonl"
+    (tmp_path / "data" / "input.jsonl").rename(source)
+    errors = errors_of(
+        tmp_path, input_data_path=str(source), output_data_path=str(tmp_path / "data" / "out.json")
+    )
+    assert "errors file" in errors["/output_data_path"]
+
+
+def test_storage_that_fails_for_a_moment_is_not_the_requests_fault(tmp_path: Path) -> None:
+    class Down(ObjectStorage):
+        def head(self, uri: str) -> ObjectInfo:
+            raise StorageError(f"cannot look at {uri}: 503")
+
+    write_input(tmp_path, [chat("a")])
+    job = make_job(tmp_path)
+    down = Job(folder=job.folder, store=job.store, data=Down(roots=[str(tmp_path / "data")]))
+    with pytest.raises(StorageError, match="503"):
+        check_request(down, make_request(tmp_path), POLICY, check_engine=refuse_nothing)
