@@ -1,0 +1,130 @@
+"""The job in one process: how stages' failures become Dagster's, and what a re-run does."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import orjson
+import pytest
+
+from batch_pipelines.api.request import CreateBatchCompletionsV2Request
+from batch_pipelines.definitions import build_defs
+from batch_pipelines.engines.fake import FakeEngine, read_journal
+from batch_pipelines.ops import _plan
+from batch_pipelines.run_config import ASSET, JOB, PARTITION_TAG
+from batch_pipelines.settings import Settings
+from batch_pipelines.stages.validate import store_request
+from resources.engines import FakeEngines
+from tests.support.jobs import chat, make_job, make_request, shard, write_input
+
+QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+class Site:
+    """A deployment whose files lie under `folder`."""
+
+    def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
+        self.folder = folder
+        self.instance = instance
+        self.journal = folder / "journal"
+        settings = Settings(
+            home=folder / "home",
+            engine="fake",
+            fake_journal=self.journal,
+            storage_roots=[str(folder / "data")],
+        )
+        self.job = build_defs(settings).resolve_job_def(JOB)
+
+    def run(self, job_id: str = "job", **fields: Any) -> dg.ExecuteInProcessResult:
+        if not self.instance.has_dynamic_partition("batch_requests", job_id):
+            self.instance.add_dynamic_partitions("batch_requests", [job_id])
+        request = make_request(self.folder, **fields).model_dump(mode="json", exclude_unset=True)
+        return self.job.execute_in_process(
+            instance=self.instance,
+            partition_key=job_id,
+            tags={PARTITION_TAG: job_id},
+            run_config={"ops": {ASSET: {"config": request}}, "loggers": QUIET},
+            raise_on_error=False,
+        )
+
+    def records(self) -> list[Any]:
+        records: list[Any] = orjson.loads((self.folder / "data" / "output.json").read_bytes())
+        return records
+
+
+@pytest.fixture
+def site(tmp_path: Path, instance: dg.DagsterInstance) -> Site:
+    write_input(tmp_path, [chat(f"q {n}") for n in range(40)])
+    return Site(tmp_path, instance)
+
+
+def failure_of(result: dg.ExecuteInProcessResult, op: str) -> str:
+    (event,) = [
+        event
+        for event in result.all_events
+        if event.event_type is dg.DagsterEventType.STEP_FAILURE and (event.step_key or "").endswith(op)
+    ]
+    error = event.step_failure_data.error
+    assert error is not None
+    description = event.step_failure_data.user_failure_data
+    return f"{error.message}\n{description.description if description else ''}"
+
+
+def test_invalid_request_fails_its_first_step_once_with_every_reason(site: Site) -> None:
+    result = site.run(output_data_path="/etc/x", model_config={"model": "fake", "trust_remote_code": True})
+    assert not result.success
+    text = failure_of(result, "validate_request")
+    assert "/output_data_path" in text
+    assert "/model_config/trust_remote_code" in text
+    retried = [e for e in result.all_events if e.event_type is dg.DagsterEventType.STEP_UP_FOR_RETRY]
+    assert retried == []
+
+
+def test_partition_key_that_cannot_name_a_folder_is_refused(site: Site) -> None:
+    assert "cannot be used" in failure_of(site.run("../other"), "validate_request")
+
+
+def test_running_a_completed_job_again_publishes_the_same_without_the_engine(site: Site) -> None:
+    assert site.run().success
+    first = site.records()
+    (site.folder / "data" / "output.json").unlink()
+    assert site.run().success
+    assert site.records() == first
+    assert len(read_journal(site.journal)) == 40
+
+
+def test_another_request_in_the_same_partition_gets_its_own_answers(site: Site) -> None:
+    assert site.run(content=[chat("one")]).success
+    assert site.run(content=[chat("two")]).success
+    assert [record["choices"][0]["message"]["content"][-3:] for record in site.records()] == ["two"]
+
+
+def test_steps_refuse_a_plan_that_was_made_for_another_request(tmp_path: Path) -> None:
+    job = make_job(tmp_path)
+    one, two = make_request(tmp_path, content=[chat("one")]), make_request(tmp_path, content=[chat("two")])
+    shard(job, one)
+    store_request(job.store, job.folder, one)
+    assert _plan(job)[0] == one
+    store_request(job.store, job.folder, two)  # a second launch that failed before it sharded its input
+    with pytest.raises(dg.Failure, match="run all its steps again"):
+        _plan(job)
+
+
+def test_engine_that_does_not_start_fails_the_merge_with_its_reason(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(_: FakeEngines, __: CreateBatchCompletionsV2Request, ___: Callable[[str], None]) -> FakeEngine:
+        return FakeEngine(start_error="no such model")
+
+    monkeypatch.setattr(FakeEngines, "make", make)
+    text = failure_of(site.run(data_parallelism=2), "merge_outputs")
+    assert "3 of 3 shards are not committed" in text
+    assert "replica 0: no such model" in text
+    assert "replica 1: no such model" in text
