@@ -11,7 +11,7 @@ import dagster as dg
 from batch_pipelines.assets import batch_completions
 from batch_pipelines.executors import local_executor
 from batch_pipelines.feeding.replica import ReplicaTiming
-from batch_pipelines.run_config import JOB, JOB_TAGS
+from batch_pipelines.run_config import JOB, JOB_TAGS, STORE_TAG
 from batch_pipelines.settings import Settings
 from batch_pipelines.stages.shard import ShardLimits
 from batch_pipelines.stages.validate import Policy
@@ -27,7 +27,7 @@ def build_defs(settings: Settings) -> dg.Definitions:
     job = dg.define_asset_job(
         JOB,
         selection=[batch_completions],
-        tags=JOB_TAGS | {"dagster/max_retries": str(settings.max_run_retries)},
+        tags=JOB_TAGS | {"dagster/max_retries": str(settings.max_run_retries), STORE_TAG: settings.job_store},
         description="Runs one batch-completions request; the launch config holds the request's own JSON.",
     )
     return dg.Definitions(

@@ -25,7 +25,7 @@ from batch_pipelines.jobs.manifest import Manifest, read_manifest
 from batch_pipelines.jobs.parts import committed_shards
 from batch_pipelines.run_config import FRESH_TAG
 from batch_pipelines.run_facts import deadline_of, earlier_unfinished_run, job_is_abandoned
-from batch_pipelines.stages.adopt import adopt_parts, mark_unfinished
+from batch_pipelines.stages.adopt import adopt_parts, mark_unfinished, taken_from
 from batch_pipelines.stages.infer import run_replica, stop_when
 from batch_pipelines.stages.job import Job, JobFailed
 from batch_pipelines.stages.merge import MergeIncomplete, Summary, merge_parts
@@ -177,7 +177,7 @@ def merge_outputs(
             manifest,
             request.output_data_path,
             run_id=context.run_id,
-            warnings=validated["warnings"],
+            warnings=[*validated["warnings"], *_taken_over(job, manifest)],
             check=_time_check(context, request),
         )
     except JobFailed as failure:
@@ -186,7 +186,7 @@ def merge_outputs(
         reasons = [
             f"replica {result['replica']}: {result['error']}" for result in replicas if "error" in result
         ]
-        raise dg.Failure("\n".join([str(incomplete), *reasons]), allow_retries=False) from incomplete
+        raise dg.Failure("\n".join([*reasons, str(incomplete)]), allow_retries=False) from incomplete
     return dg.Output(
         summary.model_dump(mode="json"),
         metadata=_metadata(summary, preview(job.store, job.folder, manifest), replicas),
@@ -217,6 +217,14 @@ def _plan(job: Job) -> tuple[CreateBatchCompletionsV2Request, Manifest]:
             allow_retries=False,
         )
     return request, manifest
+
+
+def _taken_over(job: Job, manifest: Manifest) -> list[str]:
+    return [
+        f"answers of job {other}, which asked for the same and did not complete, were taken over; "
+        "`submit --fresh` computes all anew"
+        for other in taken_from(job, manifest)
+    ]
 
 
 def _time_check(

@@ -15,6 +15,7 @@ __all__ = [
     "LABEL_TAG_PREFIX",
     "MODEL_TAG",
     "PARTITION_TAG",
+    "STORE_TAG",
     "request_of",
     "run_config_for",
     "run_tags_for",
@@ -26,6 +27,8 @@ PARTITION_TAG = "dagster/partition"
 MODEL_TAG = "batch/model"
 FRESH_TAG = "batch/fresh"
 LABEL_TAG_PREFIX = "label/"
+STORE_TAG = "batch/store"
+"""Tag of the job that says where the deployment's job store is, for clients that are started elsewhere."""
 
 _PRIORITIES = {"low": -10, "default": 0, "normal": 0, "medium": 0, "high": 10}
 _TAG_CHARACTERS = 250

@@ -69,8 +69,11 @@ class VLLMEngines:
 
     def check(self, request: CreateBatchCompletionsV2Request) -> list[str]:
         """See `Engines.check`."""
-        self._model(request)
-        return engine_args(request.engine_config, self.engine_args).warnings
+        model = self._model(request)
+        warnings = engine_args(request.engine_config, self.engine_args).warnings
+        if not Path(model).is_absolute() and "://" not in model:
+            warnings.append(f"no folder {model!r} in {self.models_dir}: the engine asks the model hub for it")
+        return warnings
 
     def identity(self, request: CreateBatchCompletionsV2Request) -> str:
         """See `Engines.identity`."""

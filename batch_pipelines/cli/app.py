@@ -49,6 +49,15 @@ class App:
         """Of the deployment's Dagster."""
         return self.client_of(self.settings)
 
+    @cached_property
+    def deployment(self) -> Settings:
+        """The settings, with the job store that the deployment itself names.
+
+        A command may be started in another folder than the deployment was, and find another default.
+        """
+        store = self.client.job_store()
+        return self.settings.model_copy(update={"store": store}) if store else self.settings
+
     def client_of(self, settings: Settings) -> DagsterClient:
         """A client for other settings than the environment's."""
         return DagsterClient(settings.dagster_url, settings.location, transport=self.transport)
@@ -56,7 +65,7 @@ class App:
     @property
     def jobs(self) -> Jobs:
         """The deployment's jobs."""
-        return Jobs(self.client, self.settings)
+        return Jobs(self.client, self.deployment)
 
 
 def common_options(command: _Command) -> _Command:

@@ -32,7 +32,7 @@ def submit(app: App, file: BinaryIO, waits: bool, fresh: bool) -> None:
     Relative local paths in the request start from the current folder.
     """
     job_id = submit_request(
-        file.read(), settings=app.settings, client=app.client, base_dir=Path.cwd(), fresh=fresh
+        file.read(), settings=app.deployment, client=app.client, base_dir=Path.cwd(), fresh=fresh
     )
     if waits:
         if not app.as_json:

@@ -77,7 +77,11 @@ def describe_end(view: JobView) -> str:
         failed = f", {facts['items_failed']} of them failed" if facts["items_failed"] != "0" else ""
         errors = f"\nerrors  {readable(facts['errors'])}" if "errors" in facts else ""
         output = f"\noutput  {readable(facts['output'])}"
-        return f"{name} completed: {facts['items_total']} items{failed}{output}{errors}"
+        warnings = (
+            "".join(f"\nwarning {warning}" for warning in view.summary.warnings) if view.summary else ""
+        )
+        items = "1 item" if facts["items_total"] == "1" else f"{facts['items_total']} items"
+        return f"{name} completed: {items}{failed}{output}{errors}{warnings}"
     reason = f": {facts['reason']}" if "reason" in facts else ""
     return f"{name} {'ended' if view.job.status is JobStatus.UNKNOWN else view.job.status.value}{reason}"
 

@@ -17,7 +17,7 @@ from batch_pipelines.control import queries
 from batch_pipelines.control.config_errors import field_errors
 from batch_pipelines.control.errors import DagsterError, DagsterUnreachable
 from batch_pipelines.control.runs import Run, run_from
-from batch_pipelines.run_config import JOB, PARTITION_TAG
+from batch_pipelines.run_config import JOB, PARTITION_TAG, STORE_TAG
 from batch_pipelines.storage.locations import redact
 
 __all__ = ["PARTITIONS", "DagsterClient"]
@@ -77,6 +77,12 @@ class DagsterClient:
     def version(self) -> str:
         """Dagster's version."""
         return str(self._ask(queries.VERSION)["version"])
+
+    def job_store(self, job_name: str = JOB) -> str | None:
+        """URI of the deployment's job store, as the deployment says; None if it does not."""
+        found = self._ask(queries.JOB_TAGS, selector={**self._repository, "pipelineName": job_name})
+        tags = found["pipelineOrError"].get("tags") or []
+        return next((tag["value"] for tag in tags if tag["key"] == STORE_TAG), None)
 
     def is_up(self) -> bool:
         """Whether a Dagster webserver answers."""

@@ -84,7 +84,7 @@ class Jobs:
     def recent(
         self, *, limit: int, status: JobStatus | None = None, labels: Mapping[str, str] | None = None
     ) -> list[BatchCompletionsJob]:
-        """Jobs, the newest first; without progress, and without the reason of a failure.
+        """The jobs that ran last, the newest job first; without progress, and without reasons of failures.
 
         Args:
             limit: Most jobs to return.
@@ -99,7 +99,7 @@ class Jobs:
                         jobs.append(job)
                 if len(jobs) >= limit:
                     break
-        return jobs[:limit]
+        return sorted(jobs[:limit], key=lambda job: job.created_at, reverse=True)
 
     def cancel(self, job_id: str) -> BatchCompletionsJob | None:
         """Ask for the end of a job. Queued, it ends at once; running, when its processes have stopped.

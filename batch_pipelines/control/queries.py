@@ -12,6 +12,16 @@ fragment RunFields on Run {
 
 VERSION: Final = "query Version { version }"
 
+JOB_TAGS: Final = """
+query JobTags($selector: PipelineSelector!) {
+  pipelineOrError(params: $selector) {
+    __typename
+    ... on Pipeline { tags { key value } }
+    ... on Error { message }
+  }
+}
+"""
+
 LOCATION: Final = """
 query Location($name: String!) {
   workspaceLocationEntryOrError(name: $name) {

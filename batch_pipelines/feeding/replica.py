@@ -6,7 +6,8 @@ drained, so there is no gap between shards; how many requests are in flight is t
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -25,6 +26,7 @@ from batch_pipelines.storage.object_storage import ObjectStorage
 
 __all__ = ["Replica", "ReplicaResult", "ReplicaTiming"]
 
+_RATE_WINDOW_SEC = 60.0
 _OPEN_SHARDS = 32
 _OPEN_BYTES = 128 * 2**20
 """Shards and bytes of records a replica may hold uncommitted before it claims another shard.
@@ -113,7 +115,7 @@ class Replica:
             updated_at=datetime.now(UTC),
         )
         self._tokens_written = 0
-        self._last_beat = (time.monotonic(), 0)
+        self._beats: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
 
     async def run(self) -> ReplicaResult:
         """Work until every shard is committed, then stop the engine.
@@ -191,7 +193,7 @@ class Replica:
         del self._open[shard.entry.id]
         if counted:
             self._report.shards_committed += 1
-            self._report.committed += _counts_of([shard])
+            self._report.committed += _counts_of(shard)
         self._board.note_committed(shard.entry.id)
         self._committed_one.set()
 
@@ -205,13 +207,17 @@ class Replica:
                 self._on_event(f"progress report not written: {error}")
 
     async def _beat(self, state: str) -> None:
-        now, tokens = time.monotonic(), self._tokens_written
-        then, tokens_then = self._last_beat
-        self._last_beat = (now, tokens)
+        now = time.monotonic()
+        while len(self._beats) > 1 and now - self._beats[0][0] > _RATE_WINDOW_SEC:
+            self._beats.popleft()
+        then, tokens_then = self._beats[0]
+        self._beats.append((now, self._tokens_written))
         self._report.state = state
         self._report.updated_at = datetime.now(UTC)
-        self._report.open = _counts_of(self._open.values())
-        self._report.tokens_per_second = round((tokens - tokens_then) / max(now - then, 1e-6), 1)
+        self._report.open = {shard_id: _counts_of(shard) for shard_id, shard in self._open.items()}
+        self._report.tokens_per_second = round(
+            (self._tokens_written - tokens_then) / max(now - then, 1e-6), 1
+        )
         self._report.engine_starts = self._keeper.starts
         self._report.engine_deaths = self._keeper.deaths
         await asyncio.to_thread(
@@ -238,13 +244,10 @@ class Replica:
         )
 
 
-def _counts_of(shards: Iterable[OpenShard]) -> Counts:
-    counts = Counts()
-    for shard in shards:
-        counts += Counts(
-            items=shard.done,
-            failed=shard.failed,
-            prompt_tokens=shard.prompt_tokens,
-            completion_tokens=shard.completion_tokens,
-        )
-    return counts
+def _counts_of(shard: OpenShard) -> Counts:
+    return Counts(
+        items=shard.done,
+        failed=shard.failed,
+        prompt_tokens=shard.prompt_tokens,
+        completion_tokens=shard.completion_tokens,
+    )

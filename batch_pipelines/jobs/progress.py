@@ -55,8 +55,8 @@ class WorkerReport(BaseModel):
         updated_at: By the worker's clock; staleness goes by the store's.
         shards_committed: Shards whose part it committed.
         committed: What is in those shards.
-        open: What is done of the shards it holds and has not committed.
-        tokens_per_second: Tokens written a second since the last report.
+        open: What is done of each shard that it holds and has not committed.
+        tokens_per_second: Tokens written a second, over the last minute or so.
         engine_starts: How often it started an engine.
         engine_deaths: How often its engine died.
     """
@@ -69,7 +69,7 @@ class WorkerReport(BaseModel):
     updated_at: datetime
     shards_committed: int = 0
     committed: Counts = Counts()
-    open: Counts = Counts()
+    open: dict[int, Counts] = {}
     tokens_per_second: float = 0.0
     engine_starts: int = 0
     engine_deaths: int = 0
@@ -138,7 +138,9 @@ def _combine(
     committed_items = sum(shard.items for shard in manifest.shards if shard.id in committed)
     live = [report for report in reports if report.worker in alive and report.state != "done"]
     known = sum((report.committed for report in reports), Counts())
-    under_way = sum((report.open for report in live), Counts())
+    # A shard may be committed since its worker's last report: it must not count twice.
+    open_shards = {shard: counts for report in live for shard, counts in report.open.items()}
+    under_way = sum((counts for shard, counts in open_shards.items() if shard not in committed), Counts())
     return JobProgress(
         total=manifest.items,
         committed=committed_items,

@@ -18,7 +18,7 @@ from batch_pipelines.jobs.parts import PartDamaged, commit_part, committed_shard
 from batch_pipelines.stages.job import Job
 from batch_pipelines.storage.errors import ObjectNotFound
 
-__all__ = ["adopt_parts", "forget_unfinished", "mark_unfinished"]
+__all__ = ["adopt_parts", "forget_unfinished", "mark_unfinished", "taken_from"]
 
 _COPIES_IN_FLIGHT = 8
 
@@ -30,7 +30,7 @@ def mark_unfinished(job: Job, manifest: Manifest) -> None:
 
 def forget_unfinished(job: Job, manifest: Manifest) -> None:
     """Once this job has published: its parts, and those it took over, are used up."""
-    for job_id in _taken_from(job, manifest):
+    for job_id in taken_from(job, manifest):
         job.store.delete(unfinished_marker(job.folder.store, manifest.fingerprint, job_id))
     job.store.delete(_marker(job, manifest))
 
@@ -56,8 +56,8 @@ def adopt_parts(job: Job, manifest: Manifest, *, is_abandoned: Callable[[str], b
             shards = [shard for shard in manifest.shards if shard.id in theirs]
             copied = sum(pool.map(partial(_copy, job, manifest, other), shards))
             if copied:
-                taken_from = sorted({*_taken_from(job, manifest), other.job_id})
-                job.store.write(_marker(job, manifest), orjson.dumps(taken_from))
+                others = sorted({*taken_from(job, manifest), other.job_id})
+                job.store.write(_marker(job, manifest), orjson.dumps(others))
             adopted += copied
             mine |= theirs
     return adopted
@@ -78,12 +78,13 @@ def _marker(job: Job, manifest: Manifest) -> str:
     return unfinished_marker(job.folder.store, manifest.fingerprint, job.folder.job_id)
 
 
-def _taken_from(job: Job, manifest: Manifest) -> list[str]:
+def taken_from(job: Job, manifest: Manifest) -> list[str]:
+    """Ids of the jobs whose parts this one took over, until it has published."""
     try:
-        taken_from: list[str] = orjson.loads(job.store.read(_marker(job, manifest)))
+        jobs: list[str] = orjson.loads(job.store.read(_marker(job, manifest)))
     except ObjectNotFound:
         return []
-    return taken_from
+    return jobs
 
 
 def _same_work(job: Job, manifest: Manifest) -> list[JobFolder]:

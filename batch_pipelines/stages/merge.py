@@ -96,8 +96,11 @@ def merge_parts(
     """
     missing = _missing(job, manifest)
     if missing:
-        some = ", ".join(str(shard) for shard in missing[:10])
-        raise MergeIncomplete(f"{len(missing)} of {len(manifest.shards)} shards are not committed: {some}")
+        some = ", ".join(f"{shard:05d}" for shard in missing[:10])
+        raise MergeIncomplete(
+            f"{len(missing)} of {len(manifest.shards)} shards are not committed (first: {some}); "
+            "nothing was published, and what is committed is kept"
+        )
     output = job.data.check(output_data_path)
     with tempfile.TemporaryFile() as failures:
         totals = _Totals(failures)

@@ -13,7 +13,7 @@ import httpx
 import orjson
 
 from batch_pipelines.control.dagster_client import DagsterClient
-from batch_pipelines.run_config import ASSET, JOB, PARTITION_TAG, request_of
+from batch_pipelines.run_config import ASSET, JOB, PARTITION_TAG, STORE_TAG, request_of
 
 __all__ = ["FakeDagster", "FakeRun"]
 
@@ -57,6 +57,7 @@ class FakeDagster:
     Attributes:
         partitions: Keys registered.
         runs: Runs, the oldest first.
+        store: Where the deployment says its job store is, if it does.
         deleted: Keys of partitions deleted.
         down: Whether connections are refused.
         broken: HTTP status to answer with instead, if any.
@@ -71,6 +72,7 @@ class FakeDagster:
 
     def __init__(self) -> None:
         self.partitions: set[str] = set()
+        self.store: str | None = None
         self.runs: list[FakeRun] = []
         self.deleted: list[str] = []
         self.down = False
@@ -116,6 +118,11 @@ class FakeDagster:
 
     def _version(self) -> dict[str, Any]:
         return {"version": "1.13.27"}
+
+    def _jobtags(self, selector: dict[str, str]) -> dict[str, Any]:
+        assert selector["pipelineName"] == JOB
+        tags = [{"key": STORE_TAG, "value": self.store}] if self.store else []
+        return {"pipelineOrError": {"__typename": "Pipeline", "tags": tags}}
 
     def _location(self, name: str) -> dict[str, Any]:
         loaded = {"__typename": "RepositoryLocation"}

@@ -84,3 +84,21 @@ def test_the_command_line_imports_none_of_the_heavy_packages() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_store_is_the_deployments_wherever_the_command_is_started(
+    invoke: Invoke,
+    dagster: FakeDagster,
+    settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    published: JobRecords,
+) -> None:
+    del published
+    dagster.store = settings.job_store
+    monkeypatch.delenv("BATCH_PIPELINES_HOME")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert invoke("output", "j").stdout_bytes == ARRAY
+    assert list(elsewhere.iterdir()) == []

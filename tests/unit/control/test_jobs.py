@@ -90,7 +90,7 @@ def test_recent_jobs_are_listed_once_each_by_their_newest_run(
     dagster.add_run("a", status="SUCCESS", tags={"label/team": "a"})
     dagster.add_run("other", job_name="another_job")
     listed = jobs.recent(limit=5)
-    assert [(job.job_id, job.status.value) for job in listed] == [("a", "completed"), ("b", "failed")]
+    assert [(job.job_id, job.status.value) for job in listed] == [("b", "failed"), ("a", "completed")]
     assert [job.job_id for job in jobs.recent(limit=5, status=JobStatus.FAILED)] == ["b"]
     assert [job.job_id for job in jobs.recent(limit=5, labels={"team": "b"})] == ["b"]
     assert [job.job_id for job in jobs.recent(limit=1)] == ["a"]
@@ -139,3 +139,20 @@ def test_a_run_that_published_nothing_itself_is_not_completed_by_an_earlier_outp
     assert jobs.view("j").job.status is JobStatus.COMPLETED
     dagster.add_run("j", status="SUCCESS")  # some of the steps, by hand
     assert jobs.view("j").job.status is JobStatus.UNKNOWN
+
+
+def test_an_item_is_counted_once_when_its_shard_was_committed_since_the_last_report(
+    dagster: FakeDagster, settings: Settings, jobs: Jobs
+) -> None:
+    records = JobRecords(settings, "j")
+    records.accept()
+    records.shard(10)
+    records.report("inferring", done=4)
+    dagster.add_run("j", status="STARTED")
+    assert jobs.view("j").progress is not None
+    before = jobs.view("j").progress
+    records.commit()
+    after = jobs.view("j").progress
+    assert before is not None
+    assert after is not None
+    assert (before.done, after.done, after.committed) == (4, 10, 10)

@@ -104,7 +104,7 @@ def test_nothing_is_published_while_a_shard_is_missing(tmp_path: Path) -> None:
     manifest = shard(job, request)
     infer(job, request, manifest)
     job.store.delete(job.folder.part(manifest.fingerprint, 1))
-    with pytest.raises(MergeIncomplete, match="1 of 3 shards are not committed: 1"):
+    with pytest.raises(MergeIncomplete, match=r"1 of 3 shards are not committed \(first: 00001\)"):
         merge_parts(job, manifest, request.output_data_path)
     assert list((tmp_path / "data").iterdir()) == [tmp_path / "data" / "input.jsonl"]
 
@@ -236,7 +236,7 @@ def test_progress_adds_what_is_under_way_to_what_is_committed(tmp_path: Path) ->
         assert progress is not None
         seen.append(progress)
 
-    infer(job, request, manifest, engine=FakeEngine(max_in_flight=2, delay_sec=0.05), check=look)
+    infer(job, request, manifest, engine=FakeEngine(max_in_flight=2, delay_sec=0.15), check=look)
     look()
     assert [progress.total for progress in seen] == [24] * len(seen)
     assert [progress.done for progress in seen] == sorted(progress.done for progress in seen)
