@@ -46,6 +46,8 @@ _CONNECT_TRIES = 20
 _ERROR_LINE = re.compile(
     r"^(?:\([^)]*\) *)?(?:ERROR .*?\] *)?(?P<text>(?:[\w.]+(?:Error|Exception|Killed|Exit)|.*?: error): .+)$"
 )
+_PREFIX = re.compile(r"^\([^)]*\) ?")
+_REASON_FOLLOWS = re.compile(r"validation errors? for \w+$")  # pydantic's reasons come on lines of their own
 _POINTS_ELSEWHERE = (
     "See root cause above",
     "Engine core initialization failed",
@@ -239,9 +241,12 @@ class _Run:
 
 def describe_failure(what: str, log: Sequence[str]) -> str:
     """Return a message for a failed start: what happened, the log line that says most, and the last lines."""
-    errors = [match["text"] for line in log if (match := _ERROR_LINE.match(line))]
-    causes = [text for text in errors if not any(mark in text for mark in _POINTS_ELSEWHERE)]
-    cause = (causes or errors or [""])[-1]
+    errors = [(n, match["text"]) for n, line in enumerate(log) if (match := _ERROR_LINE.match(line))]
+    causes = [error for error in errors if not any(mark in error[1] for mark in _POINTS_ELSEWHERE)]
+    at, cause = (causes or errors or [(0, "")])[-1]
+    if _REASON_FOLLOWS.search(cause):
+        details = [_PREFIX.sub("", line) for line in list(log)[at + 1 : at + 3]]
+        cause = " ".join([cause, *(line.strip() for line in details if line.startswith(" "))])
     message = f"{what}: {cause}" if cause else what
     last = list(log)[-_LOG_LINES:]
     if not last:
