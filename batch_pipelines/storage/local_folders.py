@@ -45,10 +45,3 @@ def walk_files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
         except FileNotFoundError:
             continue  # removed meanwhile
         yield path, status
-
-
-def device_of(path: Path) -> int:
-    """The disk a path is on or would be created on; files can be linked within one only."""
-    while not path.exists():
-        path = path.parent
-    return path.stat().st_dev

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import stat
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -22,13 +21,13 @@ import obstore
 from obstore.exceptions import AlreadyExistsError
 
 from batch_pipelines.storage.errors import ObjectNotFound, PathNotAllowed, StorageError, translated
-from batch_pipelines.storage.local_folders import device_of, resolve_links, walk_files
+from batch_pipelines.storage.local_folders import resolve_links, walk_files
 from batch_pipelines.storage.locations import InvalidPath, Location, parse_location, redact
 from batch_pipelines.storage.object_info import ObjectInfo
 from batch_pipelines.storage.readers import buffered, object_ranges
 from batch_pipelines.storage.stores import Stores
 from batch_pipelines.storage.web import web_chunks, web_head
-from batch_pipelines.storage.writers import JOIN_BYTES, write_parts
+from batch_pipelines.storage.writers import write_parts
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -196,37 +195,6 @@ class ObjectStorage:
         store, key = self._stores.resolve(location)
         return write_parts(store, key, name, chunks)
 
-    def copy(self, source: str, target: str) -> bool:
-        """Copy an object unless the target exists.
-
-        Within one bucket or disk the bytes stay on the store's side.
-
-        S3 copies objects of up to 5 GiB.
-
-        Returns:
-            False if the target existed.
-
-        Raises:
-            ObjectNotFound: there is no source.
-            StorageError: a store failed.
-        """
-        source_name, source_location = self._object(source)
-        target_name, target_location = self._target(target)
-        if self._on_one_store(source_location, target_location):
-            return self._copy_within(source_location, target_location, target_name)
-        info = self.head(source)
-        if 0 <= info.size <= _ONE_REQUEST_BYTES:
-            return self.create(target, self.read(source))
-        if self.exists(target):
-            return False
-        staging = replace(target_location, key=f"{target_location.key}.{uuid.uuid4().hex}.partial")
-        with self.open_reader(source_name) as reader:
-            self.write_stream(staging.uri, iter(functools.partial(reader.read, JOIN_BYTES), b""))
-        try:
-            return self._copy_within(staging, target_location, target_name)
-        finally:
-            self.delete(staging.uri)
-
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Every object in the folder `prefix` and below, in the order of their keys (by UTF-8 bytes).
 
@@ -282,21 +250,6 @@ class ObjectStorage:
         if location.scheme == "file" and location.path.is_dir():
             raise StorageError(f"cannot write {name}: it is a folder")
         return name, location
-
-    def _on_one_store(self, source: Location, target: Location) -> bool:
-        if source.scheme != "file":
-            return (source.scheme, source.container) == (target.scheme, target.container)
-        return target.scheme == "file" and device_of(source.path) == device_of(target.path)
-
-    def _copy_within(self, source: Location, target: Location, target_name: str) -> bool:
-        store, source_key = self._stores.resolve(source)
-        _, target_key = self._stores.resolve(target)
-        with translated("copy to", target_name):
-            try:
-                obstore.copy(store, source_key, target_key, overwrite=False)
-            except AlreadyExistsError:
-                return False
-        return True
 
     def _list_remote(self, location: Location) -> Iterator[ObjectInfo]:
         store, prefix = self._stores.resolve(location)

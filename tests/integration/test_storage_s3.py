@@ -88,17 +88,6 @@ def test_list_has_folder_semantics_and_pages(storage: ObjectStorage, bucket: str
     ]
 
 
-def test_copy_does_not_replace_and_leaves_no_upload(
-    storage: ObjectStorage, bucket: str, s3: S3Server
-) -> None:
-    storage.write(f"s3://{bucket}/a", b"1")
-    assert storage.copy(f"s3://{bucket}/a", f"s3://{bucket}/b")
-    storage.write(f"s3://{bucket}/a", b"2")
-    assert not storage.copy(f"s3://{bucket}/a", f"s3://{bucket}/b")
-    assert storage.read(f"s3://{bucket}/b") == b"1"
-    assert s3.unfinished_uploads(bucket) == []
-
-
 @pytest.mark.usefixtures("s3")
 def test_missing_bucket_is_named_as_the_reason() -> None:
     storage = ObjectStorage(roots=["s3://no-such-bucket"])

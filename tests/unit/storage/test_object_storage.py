@@ -151,27 +151,6 @@ def test_list_gives_the_folder_in_key_order(storage: ObjectStorage, root: str) -
     assert uris(storage, f"{root}/missing") == []
 
 
-def test_copy_does_not_replace(storage: ObjectStorage, root: str) -> None:
-    storage.write(f"{root}/a", b"1")
-    assert storage.copy(f"{root}/a", f"{root}/x/b")
-    storage.write(f"{root}/a", b"2")
-    assert not storage.copy(f"{root}/a", f"{root}/x/b")
-    assert storage.read(f"{root}/x/b") == b"1"
-    with pytest.raises(ObjectNotFound):
-        storage.copy(f"{root}/nowhere", f"{root}/c")
-
-
-@pytest.mark.parametrize("size", [5, 70 * 2**20])
-def test_copy_between_stores(tmp_path: Path, size: int) -> None:
-    far = f"memory://far/{uuid.uuid4().hex}"
-    storage = ObjectStorage(roots=[far, str(tmp_path)])
-    storage.write_stream(f"{far}/a", (b"x" * n for n in (size - 1, 1)))
-    target = f"{tmp_path}/b"
-    assert storage.copy(f"{far}/a", target)
-    assert not storage.copy(f"{far}/a", target)
-    assert [(info.uri, info.size) for info in storage.list(str(tmp_path))] == [(f"file://{target}", size)]
-
-
 def test_names_with_odd_characters_survive(storage: ObjectStorage, root: str, tmp_path: Path) -> None:
     names = ["sp ace", "per%cent", "ha#sh", "que?stion", "a+b", "ü", "a:b", "{x}", "a\\b"]
     base = str(tmp_path / "root") if root.startswith("file") else root
