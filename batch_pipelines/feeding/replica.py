@@ -146,8 +146,10 @@ class Replica:
     async def _feed(self, queue: asyncio.Queue[tuple[OpenShard, int]]) -> None:
         await asyncio.to_thread(self._board.refresh)
         while True:
-            while not self._has_room():
+            self._committed_one.clear()  # before looking: a commit during the look must not be slept through
+            if not self._has_room():
                 await self._wait_for_a_commit()
+                continue
             entry = await asyncio.to_thread(self._board.claim_next)
             if entry is None:
                 if not self._open and self._board.all_committed():
@@ -164,7 +166,6 @@ class Replica:
         return not self._open or (len(self._open) < _OPEN_SHARDS and held < _OPEN_BYTES)
 
     async def _wait_for_a_commit(self) -> None:
-        self._committed_one.clear()
         try:
             await asyncio.wait_for(self._committed_one.wait(), self._timing.poll_sec)
         except TimeoutError:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from batch_pipelines.api.job import JobStatus
-from tests.support.deployment import Deployment, chats, deployment, once_each
+from tests.support.deployment import Deployment, chats, deployment, once_each, slow_fake_engine
 from tests.support.processes import gone, wait_until
 
 ITEMS = 160
@@ -21,13 +21,7 @@ ITEMS = 160
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     folder = tmp_path_factory.mktemp("faults")
-    environment = {
-        "BATCH_PIPELINES_ENGINE": "fake",
-        "BATCH_PIPELINES_FAKE_DELAY_SEC": "0.4",
-        "BATCH_PIPELINES_FAKE_JOURNAL": str(folder / "journal"),
-        "BATCH_PIPELINES_FAKE_MAX_IN_FLIGHT": "4",
-    }
-    with deployment(folder, environment) as site:
+    with deployment(folder, slow_fake_engine(folder, 0.4)) as site:
         yield site
 
 

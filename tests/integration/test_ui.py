@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, Page, expect, sync_playwright
 
 from batch_pipelines.api.job import JobStatus
 from batch_pipelines.run_config import ASSET, JOB
-from tests.support.deployment import Deployment, chats, deployment
+from tests.support.deployment import Deployment, chats, deployment, slow_fake_engine
 from tests.support.processes import gone, wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
@@ -31,13 +31,7 @@ FLAGS = [
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     folder = tmp_path_factory.mktemp("ui")
-    environment = {
-        "BATCH_PIPELINES_ENGINE": "fake",
-        "BATCH_PIPELINES_FAKE_DELAY_SEC": "0.2",
-        "BATCH_PIPELINES_FAKE_MAX_IN_FLIGHT": "4",
-        "BATCH_PIPELINES_FAKE_JOURNAL": str(folder / "journal"),
-    }
-    with deployment(folder, environment) as site:
+    with deployment(folder, slow_fake_engine(folder, 0.2)) as site:
         yield site
 
 

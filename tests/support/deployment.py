@@ -120,6 +120,16 @@ def deployment(folder: Path, environment: Mapping[str, str]) -> Iterator[Deploym
             yield Deployment(folder, settings, client, ObjectStorage(roots=[settings.job_store]))
 
 
+def slow_fake_engine(folder: Path, delay_sec: float) -> dict[str, str]:
+    """Environment of a deployment whose fake engine is slow enough to be caught at work, with a journal."""
+    return {
+        "BATCH_PIPELINES_ENGINE": "fake",
+        "BATCH_PIPELINES_FAKE_DELAY_SEC": str(delay_sec),
+        "BATCH_PIPELINES_FAKE_JOURNAL": str(folder / "journal"),
+        "BATCH_PIPELINES_FAKE_MAX_IN_FLIGHT": "4",
+    }
+
+
 def chats(count: int, prefix: str) -> list[dict[str, Any]]:
     """Chat items that can be told apart, in the journal too."""
     return [chat(f"{prefix} {n}", custom_id=n) for n in range(count)]

@@ -7,13 +7,15 @@ from typing import Any
 import orjson
 import pytest
 
+from batch_pipelines.api.request import CreateBatchCompletionsV2Request
 from batch_pipelines.engines.fake import FakeEngine, read_journal
 from batch_pipelines.engines.protocol import EngineStartError
 from batch_pipelines.jobs.claims import Worker
+from batch_pipelines.jobs.manifest import Manifest
 from batch_pipelines.jobs.parts import PartDamaged, committed_shards
 from batch_pipelines.jobs.progress import job_progress
 from batch_pipelines.stages.adopt import adopt_parts, mark_unfinished
-from batch_pipelines.stages.job import JobFailed
+from batch_pipelines.stages.job import Job, JobFailed
 from batch_pipelines.stages.merge import MergeIncomplete, errors_path, merge_parts, read_summary
 from batch_pipelines.stages.preview import preview
 from tests.support.jobs import TIMING, chat, infer, make_job, make_request, output_of, shard, write_input
@@ -166,6 +168,20 @@ def stop_after(job: Any, manifest: Any, shards: int) -> Any:
     return check
 
 
+def interrupt(
+    job: Job, request: CreateBatchCompletionsV2Request, manifest: Manifest, *, after_shards: int
+) -> None:
+    """Run a replica and interrupt it once so many shards are committed."""
+    with pytest.raises(Stop):
+        infer(
+            job,
+            request,
+            manifest,
+            engine=FakeEngine(max_in_flight=2, delay_sec=0.02),
+            check=stop_after(job, manifest, after_shards),
+        )
+
+
 def test_interrupt_stops_the_engine_and_keeps_committed_shards(tmp_path: Path) -> None:
     job, request = make_job(tmp_path), make_request(tmp_path)
     write_input(tmp_path, [chat(f"q {n}") for n in range(80)])
@@ -182,14 +198,7 @@ def test_retry_computes_only_what_was_not_committed(tmp_path: Path) -> None:
     job, request = make_job(tmp_path), make_request(tmp_path)
     write_input(tmp_path, [chat(f"q {n}") for n in range(80)])
     manifest = shard(job, request)
-    with pytest.raises(Stop):
-        infer(
-            job,
-            request,
-            manifest,
-            engine=FakeEngine(max_in_flight=2, delay_sec=0.02),
-            check=stop_after(job, manifest, 2),
-        )
+    interrupt(job, request, manifest, after_shards=2)
     committed = committed_shards(job.store, job.folder, manifest.fingerprint)
     journal = tmp_path / "journal"
     infer(job, request, manifest, engine=FakeEngine(journal=journal), worker=Worker("run", 0, 1))
@@ -203,14 +212,7 @@ def test_replica_takes_over_the_shards_of_one_that_went_silent(tmp_path: Path) -
     job, request = make_job(tmp_path), make_request(tmp_path)
     write_input(tmp_path, [chat(f"q {n}") for n in range(80)])
     manifest = shard(job, request)
-    with pytest.raises(Stop):
-        infer(
-            job,
-            request,
-            manifest,
-            engine=FakeEngine(max_in_flight=2, delay_sec=0.02),
-            check=stop_after(job, manifest, 1),
-        )
+    interrupt(job, request, manifest, after_shards=1)
     result = infer(job, request, manifest, worker=Worker("run", 1, 0), replicas=2)
     assert result.shards >= 1
     assert merge_parts(job, manifest, request.output_data_path).total == 80
@@ -249,14 +251,7 @@ def test_abandoned_job_with_the_same_work_is_taken_over(tmp_path: Path) -> None:
     write_input(tmp_path, [chat(f"q {n}") for n in range(40)])
     manifest = shard(old, request)
     mark_unfinished(old, manifest)
-    with pytest.raises(Stop):
-        infer(
-            old,
-            request,
-            manifest,
-            engine=FakeEngine(max_in_flight=2, delay_sec=0.02),
-            check=stop_after(old, manifest, 2),
-        )
+    interrupt(old, request, manifest, after_shards=2)
     kept = len(committed_shards(old.store, old.folder, manifest.fingerprint))
 
     new = make_job(tmp_path, "new")
@@ -303,14 +298,7 @@ def test_work_that_was_taken_over_and_published_is_used_up(tmp_path: Path) -> No
     old = make_job(tmp_path, "old")
     manifest = shard(old, request)
     mark_unfinished(old, manifest)
-    with pytest.raises(Stop):
-        infer(
-            old,
-            request,
-            manifest,
-            engine=FakeEngine(max_in_flight=2, delay_sec=0.02),
-            check=stop_after(old, manifest, 2),
-        )
+    interrupt(old, request, manifest, after_shards=2)
     for job_id, adopts in (("second", True), ("third", False)):
         job = make_job(tmp_path, job_id)
         manifest = shard(job, request)
