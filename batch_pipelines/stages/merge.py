@@ -19,7 +19,7 @@ from batch_pipelines.jobs.parts import Part, PartDamaged, committed_shards, read
 from batch_pipelines.stages.adopt import forget_unfinished
 from batch_pipelines.stages.job import Job
 
-__all__ = ["MergeIncomplete", "Summary", "errors_path", "merge_parts", "read_summary"]
+__all__ = ["MergeIncomplete", "Summary", "errors_path", "merge_parts"]
 
 _READS_AHEAD = 2
 _COPY_BYTES = 2**20
@@ -125,15 +125,6 @@ def merge_parts(
     job.store.write(job.folder.summary, summary.model_dump_json().encode())
     forget_unfinished(job, manifest)
     return summary
-
-
-def read_summary(job: Job) -> Summary:
-    """The summary of a completed job.
-
-    Raises:
-        ObjectNotFound: The job has not completed.
-    """
-    return Summary.model_validate_json(job.store.read(job.folder.summary))
 
 
 def _missing(job: Job, manifest: Manifest) -> list[int]:

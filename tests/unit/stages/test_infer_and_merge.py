@@ -16,7 +16,7 @@ from batch_pipelines.jobs.parts import PartDamaged, committed_shards
 from batch_pipelines.jobs.progress import job_progress
 from batch_pipelines.stages.adopt import adopt_parts, mark_unfinished
 from batch_pipelines.stages.job import Job, JobFailed
-from batch_pipelines.stages.merge import MergeIncomplete, errors_path, merge_parts, read_summary
+from batch_pipelines.stages.merge import MergeIncomplete, Summary, errors_path, merge_parts
 from batch_pipelines.stages.preview import preview
 from tests.support.jobs import TIMING, chat, infer, make_job, make_request, output_of, shard, write_input
 
@@ -39,7 +39,7 @@ def test_output_has_every_answer_in_input_order(tmp_path: Path, name: str) -> No
     assert (summary.total, summary.succeeded, summary.failed, summary.errors) == (50, 50, 0, None)
     assert summary.prompt_tokens == sum(record["usage"]["prompt_tokens"] for record in records)
     assert summary.completion_tokens == sum(record["usage"]["completion_tokens"] for record in records)
-    assert read_summary(job) == summary
+    assert Summary.model_validate_json(job.store.read(job.folder.summary)) == summary
 
 
 def test_failed_items_have_an_error_record_in_place_and_a_line_in_the_errors_file(tmp_path: Path) -> None:
