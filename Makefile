@@ -14,7 +14,7 @@ MODEL := $(BATCH_PIPELINES_HOME)/models/SmolLM2-135M-Instruct
 FIND_LINKS = $(shell $(BIN)/python -m pip config get global.find-links 2>/dev/null || $(BIN)/python -m pip config get :env:.find-links 2>/dev/null)
 FROM_TORCH := --extra-index-url https://download.pytorch.org/whl/cpu --index-strategy unsafe-best-match
 
-.PHONY: help setup demo dev test test-unit bench-scale check lint types format lock clean
+.PHONY: help setup demo dev test test-unit bench-scale check lint types docs format lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -49,6 +49,9 @@ lint: $(VENV)/.installed ## Ruff: rules and format
 
 types: $(VENV)/.installed ## mypy, strict
 	$(BIN)/mypy
+
+docs: $(VENV)/.installed ## Write docs/fields.md from the program's own tables
+	$(BIN)/batch-pipelines fields > docs/fields.md
 
 format: $(VENV)/.installed ## Rewrite the code in the house format
 	$(BIN)/ruff check --fix .

@@ -142,7 +142,7 @@ def run_inference(
             manifest=manifest,
             worker=worker,
             replicas=share["replicas"],
-            engine=engines.make(request, _log_engine_line),
+            engine=engines.make(request, manifest.needs, _log_engine_line),
             answerer=Answerer.for_job(request, manifest),
             timing=job_store.timing,
             on_event=context.log.info,
@@ -177,7 +177,7 @@ def merge_outputs(
             manifest,
             request.output_data_path,
             run_id=context.run_id,
-            warnings=[*validated["warnings"], *_taken_over(job, manifest)],
+            warnings=[*validated["warnings"], *manifest.warnings, *_taken_over(job, manifest)],
             check=_time_check(context, request),
         )
     except JobFailed as failure:

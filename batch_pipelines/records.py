@@ -1,12 +1,13 @@
 """From an engine's reply to the record of an item: one line of strict JSON, whatever the engine said.
 
 A record is the engine's own answer with the item's extra keys beside it, the V1 form of it, or an
-error object. The other way, from an item to the engine's request, is in `batch_pipelines.translation`.
+error object. The other way, from an item to the engine's request, is in `batch_pipelines.translation`; which
+field an engine's error is about, in `batch_pipelines.engine_errors`.
 """
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,7 +15,9 @@ import orjson
 
 from batch_pipelines.api.items import ItemKind, extra_keys
 from batch_pipelines.api.output import ItemError
+from batch_pipelines.engine_errors import engine_error
 from batch_pipelines.engines.protocol import EngineReply
+from batch_pipelines.translation.draft import Rewrite
 
 __all__ = ["RESERVED_KEYS", "Record", "build_record", "error_record"]
 
@@ -60,25 +63,31 @@ class Record:
     completion_tokens: int
 
 
-def build_record(kind: ItemKind, item: Any, reply: EngineReply) -> Record:
+def build_record(kind: ItemKind, item: Any, reply: EngineReply, rewrites: Sequence[Rewrite] = ()) -> Record:
     """The record of an item the engine replied to.
 
     Args:
         kind: What the item is.
         item: The item's parsed JSON; for V1, one prompt.
         reply: The engine's reply, of any status.
+        rewrites: What is done to a good answer, in this order.
     """
     extras = extra_keys(kind, item)
     body, clean = _parse(reply.body)
     if not 200 <= reply.status < 300 or not isinstance(body, dict) or not body.get("choices"):
-        return error_record(extras, _error_of(reply, body))
+        return error_record(extras, _error_of(kind, item, reply, body))
+    try:
+        for rewrite in rewrites:
+            body, clean = rewrite(body), False
+    except (KeyError, TypeError, ValueError, IndexError):
+        return error_record(extras, _error_of(kind, item, reply, body))
     usage = body.get("usage") or {}
     prompt_tokens = usage.get("prompt_tokens") or 0
     completion_tokens = usage.get("completion_tokens") or 0
     if kind == "v1":
         output = _v1_output(body, prompt_tokens, completion_tokens)
         if output is None:
-            return error_record(extras, _error_of(reply, body))
+            return error_record(extras, _error_of(kind, item, reply, body))
         data = _dump(output)
     elif extras or not clean:
         data = _dump(_with_extras(body, extras))
@@ -125,7 +134,7 @@ def _v1_output(body: Mapping[str, Any], prompt_tokens: int, completion_tokens: i
         return None
 
 
-def _error_of(reply: EngineReply, body: Any) -> ItemError:
+def _error_of(kind: ItemKind, item: Any, reply: EngineReply, body: Any) -> ItemError:
     found = body.get("error") if isinstance(body, dict) else None
     fallback = reply.status if reply.status >= 400 else 500
     if not isinstance(found, dict):
@@ -136,14 +145,7 @@ def _error_of(reply: EngineReply, body: Any) -> ItemError:
             param=None,
             code=fallback,
         )
-    param = found.get("param")
-    code = found.get("code")
-    return ItemError(
-        message=str(found.get("message") or f"the engine answered with status {reply.status}"),
-        type=str(found.get("type") or "InternalServerError"),
-        param=None if param is None else str(param),
-        code=code if isinstance(code, int) else fallback,
-    )
+    return engine_error(kind, item, found, status=fallback)
 
 
 def _parse(body: bytes) -> tuple[Any, bool]:

@@ -10,6 +10,7 @@ import orjson
 
 from batch_pipelines.api.request import CreateBatchCompletionsV2Request
 from batch_pipelines.engines.fake import FakeEngine
+from batch_pipelines.engines.needs import EngineNeeds
 from batch_pipelines.engines.protocol import Engine, EngineSpec
 from batch_pipelines.engines.vllm_args import engine_args
 from batch_pipelines.engines.vllm_server import VLLMServer
@@ -39,11 +40,14 @@ class Engines(Protocol):
         """What tells this engine, as set up and with these weights, from any that may answer otherwise."""
         ...
 
-    def make(self, request: CreateBatchCompletionsV2Request, log: Callable[[str], None]) -> Engine:
+    def make(
+        self, request: CreateBatchCompletionsV2Request, needs: EngineNeeds, log: Callable[[str], None]
+    ) -> Engine:
         """An engine for the request, not started yet.
 
         Args:
             request: Names the model and how its engine is set up.
+            needs: What the items ask of its set-up.
             log: Called with every line the engine prints, from any thread.
         """
         ...
@@ -85,7 +89,9 @@ class VLLMEngines:
         }
         return orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode()
 
-    def make(self, request: CreateBatchCompletionsV2Request, log: Callable[[str], None]) -> Engine:
+    def make(
+        self, request: CreateBatchCompletionsV2Request, needs: EngineNeeds, log: Callable[[str], None]
+    ) -> Engine:
         """See `Engines.make`."""
         config = request.engine_config
         spec = EngineSpec(
@@ -93,6 +99,7 @@ class VLLMEngines:
             served_model_name=config.served_model_name or config.model,
             model_config=config,
             defaults=self.engine_args,
+            needs=needs,
             environment=self._environment(request.replicas),
             log=log,
         )
@@ -135,8 +142,10 @@ class FakeEngines:
         del request
         return "fake"
 
-    def make(self, request: CreateBatchCompletionsV2Request, log: Callable[[str], None]) -> Engine:
+    def make(
+        self, request: CreateBatchCompletionsV2Request, needs: EngineNeeds, log: Callable[[str], None]
+    ) -> Engine:
         """See `Engines.make`; the engine is the same for every request."""
-        del request
+        del request, needs
         log("the fake engine answers without a model")
         return FakeEngine(max_in_flight=self.max_in_flight, delay_sec=self.delay_sec, journal=self.journal)

@@ -5,7 +5,7 @@ Only what the item alone shows is checked; whether a prompt fits the model is th
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from pydantic import ValidationError
@@ -19,14 +19,17 @@ from batch_pipelines.api.output import ItemError
 from batch_pipelines.api.sampling import SamplingFields
 
 __all__ = [
+    "ECHOED",
     "ItemKind",
     "ValidItem",
-    "detect_kind",
     "estimate_tokens",
     "extra_keys",
     "unknown_keys",
     "validate_item",
 ]
+
+ECHOED: Final = frozenset({"user", "metadata", "store", "service_tier"})
+"""Fields without effect that are their sender's notes: a record carries them, as it does unknown keys."""
 
 _MOST_ERRORS = 10
 _MODELS: dict[ItemKind, type[SamplingFields]] = {
@@ -34,7 +37,7 @@ _MODELS: dict[ItemKind, type[SamplingFields]] = {
     "chat": FilteredChatCompletionV2Request,
 }
 _KNOWN: dict[ItemKind | None, frozenset[str]] = {
-    **{kind: frozenset(model.model_fields) for kind, model in _MODELS.items()}
+    **{kind: frozenset(model.model_fields) - ECHOED for kind, model in _MODELS.items()}
 }
 _KNOWN[None] = frozenset[str]().union(*_KNOWN.values())
 _MAX_TOKENS = re.compile(rb'"max_(?:completion_)?tokens"\s*:\s*(\d{1,9})')
@@ -47,10 +50,12 @@ class ValidItem:
     Attributes:
         kind: What it is.
         tokens: About how many tokens it costs, prompt and answer.
+        item: Its parsed JSON.
     """
 
     kind: ItemKind
     tokens: int
+    item: Any
 
 
 def validate_item(kind: ItemKind | None, data: bytes) -> ValidItem | ItemError:
@@ -69,7 +74,7 @@ def validate_item(kind: ItemKind | None, data: bytes) -> ValidItem | ItemError:
         return _error(f"is not valid JSON: {error.msg} (column {error.colno})")
     if kind == "v1":
         return (
-            ValidItem("v1", len(data) // 4)
+            ValidItem("v1", len(data) // 4, value)
             if isinstance(value, str)
             else _error("must be a string, one prompt")
         )
@@ -86,11 +91,11 @@ def validate_item(kind: ItemKind | None, data: bytes) -> ValidItem | ItemError:
         _MODELS[found].__pydantic_validator__.validate_python(value)
     except ValidationError as error:
         return _field_errors(error)
-    return ValidItem(found, estimate_tokens(data))
+    return ValidItem(found, estimate_tokens(data), value)
 
 
 def extra_keys(kind: ItemKind | None, item: Any) -> dict[str, Any]:
-    """The keys of a parsed item that are its sender's own, and their values; its record echoes them."""
+    """What a parsed item's record echoes: keys of its sender's own, and the fields of `ECHOED`."""
     if not isinstance(item, dict):
         return {}
     known = _KNOWN[kind]
@@ -104,14 +109,6 @@ def unknown_keys(data: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         return {}
     return {} if too_deep(data, item) else extra_keys(kind_of(item), item)
-
-
-def detect_kind(data: bytes) -> ItemKind | None:
-    """The kind of an item by its shape; none if it is no item."""
-    try:
-        return kind_of(orjson.loads(data))
-    except orjson.JSONDecodeError:
-        return None
 
 
 def estimate_tokens(data: bytes) -> int:

@@ -24,7 +24,7 @@ class BatchCompletionsModelConfig(OpenModel):
     checkpoint_path: str | None = None
     """Folder or object prefix with the model's weights; without it the model is found by name."""
     num_shards: PositiveInt | None = None
-    """Devices to spread the model over if `tensor_parallel_size` is unset; without either, all GPUs."""
+    """Devices to spread the model over if `tensor_parallel_size` is unset."""
     max_context_length: PositiveInt | None = None
     """Older name of `max_model_len`."""
     response_role: str | None = None
@@ -52,7 +52,7 @@ class BatchCompletionsModelConfig(OpenModel):
     enable_auto_tool_choice: Toggle | None = None
     """Let the model decide when to call tools; needs `tool_call_parser`."""
     load_format: str | None = None
-    """Format of the weights, such as `auto`, `safetensors`, `pt`, `dummy` or `bitsandbytes`."""
+    """Format of the weights, such as `auto`, `safetensors`, `pt`, `dummy` or `runai_streamer`."""
     config_format: str | None = None
     """Format of the checkpoint's configuration: `auto`, `hf` or `mistral`."""
     tokenizer_mode: str | None = None

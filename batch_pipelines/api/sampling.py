@@ -91,11 +91,11 @@ class SamplingFields(OpenModel):
     guided_grammar: str | None = None
     """Context-free grammar the text must follow."""
     guided_decoding_backend: str | None = None
-    """Engine part that enforces the form; no effect, the engine picks one that can."""
+    """Engine part that enforces the form, such as `xgrammar` or `outlines`; the same for all items of a job."""
     guided_whitespace_pattern: str | None = None
-    """Regular expression for white space in guided JSON; a hint that engines may ignore."""
+    """Regular expression for white space between the parts of `guided_json`."""
     model: str | None = None
-    """No effect: the job's `model_config.model` answers every item."""
+    """The model; the job's `model_config.model` answers every item, whatever it says."""
     frequency_penalty: Penalty | None = None
     """-2 to 2; above 0 discourages tokens the more often they have come up."""
     logit_bias: dict[str, Bias] | None = None

@@ -8,9 +8,11 @@ from pydantic import ValidationError
 from batch_pipelines.api.errors import FieldError, RequestInvalid
 from batch_pipelines.cli.app import App, common_options, echo_json, note
 from batch_pipelines.cli.exit_codes import EXIT_CODES_HELP, ExitCode
+from batch_pipelines.cli.fields_command import fields
 from batch_pipelines.cli.job_commands import cancel, list_jobs, status, submit, wait
 from batch_pipelines.cli.local_commands import demo, dev
 from batch_pipelines.cli.output_command import output
+from batch_pipelines.cli.plan_command import plan
 from batch_pipelines.cli.schema_command import schema
 from batch_pipelines.control.errors import ControlError, DagsterUnreachable, NoSuchJob
 from batch_pipelines.storage.errors import StorageError
@@ -61,5 +63,5 @@ def cli(ctx: click.Context) -> None:
     ctx.call_on_close(lambda: app.client.close() if "client" in vars(app) else None)
 
 
-for _command in (submit, status, wait, cancel, list_jobs, output, schema, demo, dev):
+for _command in (submit, plan, status, wait, cancel, list_jobs, output, schema, fields, demo, dev):
     cli.add_command(_command)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from batch_pipelines.engines.needs import NO_NEEDS, EngineNeeds
+
 if TYPE_CHECKING:
     from batch_pipelines.api.model_config import BatchCompletionsModelConfig
 
@@ -51,6 +53,7 @@ class EngineSpec:
         served_model_name: The name requests carry in their `model` field.
         model_config: The request's engine settings.
         defaults: The deployment's engine settings, used where the request leaves a field unset.
+        needs: What the job's items ask of its set-up.
         environment: Variables for the engine's process, on top of those it inherits.
         log: Called with every line the engine prints, without its line end. It may be called from any thread.
     """
@@ -59,6 +62,7 @@ class EngineSpec:
     served_model_name: str
     model_config: BatchCompletionsModelConfig
     defaults: Mapping[str, object] = field(default_factory=dict)
+    needs: EngineNeeds = NO_NEEDS
     environment: Mapping[str, str] = field(default_factory=dict)
     log: Callable[[str], None] = print
 

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from batch_pipelines.engines.needs import NO_NEEDS, EngineNeeds
+from batch_pipelines.engines.vllm_values import value_errors
+
 if TYPE_CHECKING:
     from batch_pipelines.api.model_config import BatchCompletionsModelConfig
 
@@ -64,8 +67,20 @@ NOT_ARGUMENTS: Mapping[str, str] = {
     "checkpoint_path": "it decides where the weights are",
     "served_model_name": "the name requests carry is chosen by the caller",
 }
+CHANGED: Mapping[str, str] = {
+    "trust_remote_code": "Refused unless the deployment allows it.",
+    "tool_call_parser": "Turns `enable_auto_tool_choice` on, unless that is set.",
+    "chat_template": "Text only, no path.",
+    "limit_mm_per_prompt": "As JSON text, or as `image=2,video=1`.",
+    "disable_log_requests": "Turned round.",
+    "rope_scaling": "As the checkpoint's `rope_parameters`, all of which it replaces.",
+    "load_format": "With a streaming loader the weights are not downloaded first.",
+}
+"""What a user may not expect of a field that is handed on, for the page of all fields."""
 
 _UNKNOWN_PLATFORM_MAX_NUM_SEQS = 256
+_ANY_TOOL_PARSER = "hermes"
+_MAX_LOGPROBS = 20  # vLLM's own default of `max_logprobs`
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +91,28 @@ class VLLMArgs:
     warnings: list[str]
 
 
-def engine_args(model_config: BatchCompletionsModelConfig, defaults: Mapping[str, object]) -> VLLMArgs:
+def engine_args(
+    model_config: BatchCompletionsModelConfig,
+    defaults: Mapping[str, object],
+    needs: EngineNeeds = NO_NEEDS,
+) -> VLLMArgs:
     """Translate a request's engine settings, and the deployment's where the request leaves one unset.
 
     Each argument is one `--flag=value` element, so no value can be taken for another flag. `defaults` may
     also name arguments of vLLM that are not fields of a request (`kv_cache_memory_bytes`); an explicit null
     is the same as unset.
 
+    Args:
+        model_config: The request's settings.
+        defaults: The deployment's, and the model's own.
+        needs: What the job's items ask for; it goes before the deployment's settings.
+
     Raises:
         ValueError: A value has no meaning for vLLM; the message names the field.
     """
     warnings: list[str] = []
     settings = {**_resolve(defaults, []), **_resolve(_set_fields(model_config), warnings)}
+    settings |= _settings_for(needs, settings)
     args: dict[str, str] = {}
     for name, value in settings.items():
         if name in DROPPED:
@@ -96,6 +121,22 @@ def engine_args(model_config: BatchCompletionsModelConfig, defaults: Mapping[str
             flag = FLAGS.get(name, "--" + name.replace("_", "-"))
             args[flag] = _argument(flag, _TRANSLATE.get(name, _same)(value, warnings))
     return VLLMArgs(list(args.values()), warnings)
+
+
+def setting_errors(
+    model_config: BatchCompletionsModelConfig, defaults: Mapping[str, object]
+) -> list[tuple[str, str]]:
+    """Settings of a request that vLLM would refuse when it starts: each one's name, and what is wrong."""
+    own = _resolve(_set_fields(model_config), [])
+    found = value_errors({**_resolve(defaults, []), **own})
+    names = {name: alias for alias, name in ALIASES.items() if getattr(model_config, name) is None}
+    return [(names.get(name, name), message) for name, message in found if name in own]
+
+
+def auto_tools(model_config: BatchCompletionsModelConfig, defaults: Mapping[str, object]) -> bool:
+    """Whether the model may decide by itself to call tools: only a parser made for it finds its calls."""
+    settings = {**_resolve(defaults, []), **_resolve(_set_fields(model_config), [])}
+    return bool(settings.get("tool_call_parser")) and settings.get("enable_auto_tool_choice") is not False
 
 
 def default_in_flight(model_config: BatchCompletionsModelConfig, defaults: Mapping[str, object]) -> int:
@@ -145,6 +186,26 @@ def _gpu_max_num_seqs() -> int:
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):
         return _UNKNOWN_PLATFORM_MAX_NUM_SEQS
     return 1024 if memory_gib >= 160 or (memory_gib >= 70 and "a100" not in name.lower()) else 256
+
+
+def _settings_for(needs: EngineNeeds, settings: Mapping[str, object]) -> dict[str, object]:
+    """The settings that a job's items need, beside those the server already has."""
+    needed: dict[str, object] = {}
+    if needs.priorities:
+        needed["scheduling_policy"] = "priority"
+    if needs.chat_templates:
+        needed["trust_request_chat_template"] = True
+    unsaid = settings.get("tool_call_parser") and settings.get("enable_auto_tool_choice") is None
+    if needs.tools or unsaid:
+        # A forced call is held to the parser's form whatever the model was trained on, so any parser does.
+        needed["tool_call_parser"] = settings.get("tool_call_parser") or _ANY_TOOL_PARSER
+        needed["enable_auto_tool_choice"] = True  # without it vLLM loads no parser
+    known = settings.get("max_logprobs")
+    if needs.log_probs > (known if isinstance(known, int) else _MAX_LOGPROBS):
+        needed["max_logprobs"] = needs.log_probs
+    if needs.structured_backend is not None:
+        needed["structured_outputs_config"] = {"backend": needs.structured_backend}
+    return needed
 
 
 def _set_fields(model_config: BatchCompletionsModelConfig) -> dict[str, object]:
@@ -217,9 +278,17 @@ def _rope(value: object, warnings: list[str]) -> object:
     return {"rope_parameters": parameters}
 
 
+def _tokenizer_mode(value: object, warnings: list[str]) -> object:
+    if value != "slow":
+        return value
+    warnings.append("model_config.tokenizer_mode slow has no effect: vLLM has one tokenizer of each kind now")
+    return "auto"
+
+
 _TRANSLATE: Mapping[str, Callable[[object, list[str]], object]] = {
     "disable_log_requests": _turned_round,
     "chat_template": _chat_template,
     "limit_mm_per_prompt": _limits,
     "rope_scaling": _rope,
+    "tokenizer_mode": _tokenizer_mode,
 }

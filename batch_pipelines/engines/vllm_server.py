@@ -152,7 +152,7 @@ class VLLMServer:
     def _launch(self) -> _Run:
         directory = _private_directory()
         try:
-            translated = engine_args(self._spec.model_config, self._spec.defaults)
+            translated = engine_args(self._spec.model_config, self._spec.defaults, self._spec.needs)
             for warning in translated.warnings:
                 self._spec.log(warning)
             environment = engine_environment(

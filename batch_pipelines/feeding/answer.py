@@ -1,4 +1,4 @@
-"""From an item to its request, and from the engine's reply to its record."""
+"""From an item to its record: asking the engine what it takes, as often as it takes."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -8,11 +8,13 @@ import orjson
 from batch_pipelines.api.items import ItemKind, extra_keys
 from batch_pipelines.api.output import ItemError
 from batch_pipelines.api.request import CreateBatchCompletionsV2Request
-from batch_pipelines.engines.protocol import EngineReply, EngineRequest
+from batch_pipelines.engines.protocol import EngineRequest
+from batch_pipelines.feeding.exchange import Ask
 from batch_pipelines.jobs.manifest import Manifest
 from batch_pipelines.jobs.shard_files import ShardItem
 from batch_pipelines.records import Record, build_record, error_record
-from batch_pipelines.translation import COMPLETION_PATH, TranslationContext, translate
+from batch_pipelines.translation.draft import Item
+from batch_pipelines.translation.translate import COMPLETION_PATH, translate
 
 __all__ = ["Answerer"]
 
@@ -31,12 +33,12 @@ class Answerer:
     Attributes:
         kind: What the items are; None if not one is valid.
         served_model: The name the engine knows the model by.
-        context: The rest that is the same for all items.
+        v1_header: The fields beside `prompts` of V1 content.
     """
 
     kind: ItemKind | None
     served_model: str
-    context: TranslationContext
+    v1_header: Item | None
 
     @classmethod
     def for_job(cls, request: CreateBatchCompletionsV2Request, manifest: Manifest) -> Self:
@@ -45,7 +47,7 @@ class Answerer:
         return cls(
             kind=manifest.kind,
             served_model=config.served_model_name or config.model,
-            context=TranslationContext(v1_header=manifest.v1_header),
+            v1_header=manifest.v1_header,
         )
 
     @property
@@ -54,19 +56,19 @@ class Answerer:
         body = {"model": self.served_model, "prompt": "a", "max_tokens": 1}
         return EngineRequest(COMPLETION_PATH, orjson.dumps(body))
 
-    def question(self, item: ShardItem) -> EngineRequest | Record:
-        """What to ask the engine, or the record of an item that needs no engine: its error."""
+    async def answer(self, item: ShardItem, ask: Ask) -> Record:
+        """The record of one item, whatever it takes to get it.
+
+        Args:
+            item: The item.
+            ask: Sends a request to the engine.
+        """
         if item.error is not None or self.kind is None:
             return error_record(item.echo or {}, ItemError.model_validate(item.error))
-        request = translate(self.kind, item.item, served_model=self.served_model, defaults=self.context)
-        if isinstance(request, ItemError):
-            return error_record(extra_keys(self.kind, item.item), request)
-        return request
-
-    def record(self, item: ShardItem, reply: EngineReply | None) -> Record:
-        """The record of an item by the engine's reply; None stands for an item that kills engines."""
-        if self.kind is None:
-            raise ValueError("an item without a kind has no reply")
+        translated = translate(self.kind, item.item, served_model=self.served_model, v1_header=self.v1_header)
+        if isinstance(translated, ItemError):
+            return error_record(extra_keys(self.kind, item.item), translated)
+        reply = await ask(translated.request)
         if reply is None:
             return error_record(extra_keys(self.kind, item.item), _KILLS_ENGINE)
-        return build_record(self.kind, item.item, reply)
+        return build_record(self.kind, item.item, reply, translated.rewrites)

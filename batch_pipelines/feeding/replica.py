@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from batch_pipelines.engines.protocol import Engine, EngineRequest
+from batch_pipelines.engines.protocol import Engine
 from batch_pipelines.feeding.answer import Answerer
 from batch_pipelines.feeding.keeper import EngineKeeper
 from batch_pipelines.feeding.open_shard import OpenShard
@@ -177,11 +177,7 @@ class Replica:
             item = shard.items[position]
             if item is None:
                 raise ValueError(f"item {position} of shard {shard.entry.id} was queued twice")
-            question = self._answerer.question(item)
-            if isinstance(question, EngineRequest):
-                record = self._answerer.record(item, await self._keeper.answer(question))
-            else:
-                record = question
+            record = await self._answerer.answer(item, self._keeper.answer)
             self._tokens_written += record.completion_tokens
             if shard.put(position, record):
                 await self._commit(shard)

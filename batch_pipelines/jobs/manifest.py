@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from batch_pipelines.api.items import ItemKind
+from batch_pipelines.engines.needs import NO_NEEDS, EngineNeeds
 from batch_pipelines.jobs.folder import JobFolder
 from batch_pipelines.storage.errors import ObjectNotFound
 from batch_pipelines.storage.object_storage import ObjectStorage
@@ -64,6 +65,8 @@ class Manifest(BaseModel):
     items: int
     invalid: int
     estimated_tokens: int
+    needs: EngineNeeds = Field(default=NO_NEEDS, description="What the items ask of the engine's set-up.")
+    warnings: tuple[str, ...] = Field(default=(), description="What items set without effect.")
     shards: tuple[ShardEntry, ...]
     created_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
 

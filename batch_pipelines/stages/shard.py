@@ -7,13 +7,13 @@ alone, never on the number of replicas, so the same input always gives the same 
 
 import hashlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from batch_pipelines.api.errors import RequestInvalid
-from batch_pipelines.api.items import ItemKind, unknown_keys, validate_item
+from batch_pipelines.api.items import ItemKind, ValidItem, unknown_keys, validate_item
 from batch_pipelines.api.output import ItemError
 from batch_pipelines.api.parse import parse_v1_header
 from batch_pipelines.api.request import CreateBatchCompletionsV2Request
@@ -21,10 +21,13 @@ from batch_pipelines.inputs.reader import InputError, InputStream, RawItem, open
 from batch_pipelines.jobs.fingerprint import fingerprint_of, request_digest, settings_digest
 from batch_pipelines.jobs.manifest import InputSource, Manifest, ShardEntry, read_manifest, write_manifest
 from batch_pipelines.jobs.shard_files import encode_invalid, encode_valid
+from batch_pipelines.preflight.protocol import NoPreflight, Preflight
 from batch_pipelines.stages.inline import inline_input
 from batch_pipelines.stages.job import Job, JobFailed
 from batch_pipelines.storage.errors import ObjectNotFound
 from batch_pipelines.storage.locations import redact
+from batch_pipelines.translation.survey import Survey
+from batch_pipelines.translation.translate import draft_of
 
 __all__ = ["InputChanged", "ShardLimits", "shard_input"]
 
@@ -56,6 +59,7 @@ def shard_input(
     limits: ShardLimits,
     *,
     engine: str,
+    preflight: Preflight | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> Manifest:
     """Shard the job's input, or take up the manifest an earlier attempt left for the same input.
@@ -65,6 +69,7 @@ def shard_input(
         request: What it asks.
         limits: Bounds on a shard and an item.
         engine: What tells the deployment's engine and its weights from any other.
+        preflight: Checks each item against the model, so that what the engine would refuse never reaches it.
         check: Called with every shard; what it raises ends the pass.
 
     Returns:
@@ -84,7 +89,7 @@ def shard_input(
         manifest = known.model_copy(update={"request_digest": request_digest(request)})
     else:
         try:
-            manifest = _shard_stream(job, request, limits, source, engine, check)
+            manifest = _shard_stream(job, request, limits, source, engine, preflight or NoPreflight(), check)
         except InputError as error:
             raise JobFailed(f"input_data_path: {error}") from error
         if _source_of(job, request) != source:
@@ -127,11 +132,14 @@ def _shard_stream(
     limits: ShardLimits,
     source: InputSource,
     engine: str,
+    preflight: Preflight,
     check: Callable[[], None],
 ) -> Manifest:
     stream = _open(job, request, limits)
     header = _checked_header(stream)
-    validator = _Validator(kind="v1" if header is not None else None)
+    config = request.engine_config
+    survey = Survey(models=(config.model, config.served_model_name or config.model))
+    validator = _Validator("v1" if header is not None else None, survey, preflight)
     shards: list[ShardEntry] = []
     with _Uploads(job) as uploads:
         draft = _ShardDraft(id=0, first_index=0)
@@ -157,6 +165,8 @@ def _shard_stream(
         items=sum(shard.items for shard in shards),
         invalid=sum(shard.invalid for shard in shards),
         estimated_tokens=sum(shard.estimated_tokens for shard in shards),
+        needs=survey.needs,
+        warnings=(*survey.warnings, *_told(preflight.notes)),
         shards=tuple(shards),
     )
 
@@ -168,7 +178,14 @@ def _checked_header(stream: InputStream) -> dict[str, Any] | None:
         parse_v1_header(stream.header.fields)
     except RequestInvalid as error:
         raise JobFailed(f"input_data_path: {error}") from error
+    draft = draft_of("v1", "", v1_header=stream.header.fields)
+    if isinstance(draft, ItemError):
+        raise JobFailed(f"input_data_path: {draft.message}")
     return stream.header.fields
+
+
+def _told(notes: Mapping[str, int]) -> list[str]:
+    return [f"{note} ({count:,} item{'s' * (count != 1)})" for note, count in notes.items()]
 
 
 @dataclass(slots=True)
@@ -176,17 +193,26 @@ class _Validator:
     """Validates items one by one; all are of the kind of the first valid one."""
 
     kind: ItemKind | None
+    survey: Survey
+    preflight: Preflight
 
     def shard_line(self, raw: RawItem) -> tuple[bytes, int, bool]:
         """The item's line in its shard file, its estimated tokens, and whether it is valid."""
         if raw.data is None:
             error = ItemError(message=f"the item {raw.error}", type="BadRequestError", param=None, code=400)
             return encode_invalid(raw.index, raw.line, error.model_dump(), {}), 0, False
-        checked = validate_item(self.kind, raw.data)
+        checked = self._check(raw.data)
         if isinstance(checked, ItemError):
             return encode_invalid(raw.index, raw.line, checked.model_dump(), unknown_keys(raw.data)), 0, False
         self.kind = checked.kind
         return encode_valid(raw.index, raw.line, raw.data), checked.tokens, True
+
+    def _check(self, data: bytes) -> ValidItem | ItemError:
+        checked = validate_item(self.kind, data)
+        if isinstance(checked, ItemError):
+            return checked
+        kind, item = checked.kind, checked.item
+        return self.survey.take(kind, item) or self.preflight.check(kind, item, len(data)) or checked
 
 
 @dataclass(slots=True)

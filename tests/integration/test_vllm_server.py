@@ -40,7 +40,9 @@ def model() -> Path:
 def server(model: str, log: list[str], **model_config: object) -> VLLMServer:
     config = BatchCompletionsModelConfig.model_validate({"model": NAME, "max_num_seqs": 8, **model_config})
     defaults = {"enforce_eager": True, "max_model_len": 1024}
-    return VLLMServer(EngineSpec(model, NAME, config, defaults, {"VLLM_CPU_KVCACHE_SPACE": "1"}, log.append))
+    return VLLMServer(
+        EngineSpec(model, NAME, config, defaults, environment={"VLLM_CPU_KVCACHE_SPACE": "1"}, log=log.append)
+    )
 
 
 def chat(text: str, max_tokens: int = 24, **fields: object) -> EngineRequest:

@@ -11,6 +11,7 @@ import pytest
 from batch_pipelines.api.request import CreateBatchCompletionsV2Request
 from batch_pipelines.definitions import build_defs
 from batch_pipelines.engines.fake import FakeEngine, read_journal
+from batch_pipelines.engines.needs import EngineNeeds
 from batch_pipelines.ops import _plan
 from batch_pipelines.run_config import ASSET, JOB, PARTITION_TAG
 from batch_pipelines.settings import Settings
@@ -120,7 +121,9 @@ def test_steps_refuse_a_plan_that_was_made_for_another_request(tmp_path: Path) -
 def test_engine_that_does_not_start_fails_the_merge_with_its_reason(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def make(_: FakeEngines, __: CreateBatchCompletionsV2Request, ___: Callable[[str], None]) -> FakeEngine:
+    def make(
+        _: FakeEngines, __: CreateBatchCompletionsV2Request, ___: EngineNeeds, ____: Callable[[str], None]
+    ) -> FakeEngine:
         return FakeEngine(start_error="no such model")
 
     monkeypatch.setattr(FakeEngines, "make", make)

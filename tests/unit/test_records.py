@@ -29,7 +29,12 @@ COMPLETION_REPLY: dict[str, Any] = {
     "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5},
 }
 ERROR_REPLY = {
-    "error": {"message": "too long", "type": "BadRequestError", "param": "max_tokens", "code": 400}
+    "error": {
+        "message": "max_tokens is too long",
+        "type": "BadRequestError",
+        "param": "max_tokens",
+        "code": 400,
+    }
 }
 
 
@@ -104,12 +109,15 @@ def test_v1_tokens_are_one_entry_each() -> None:
 def test_engine_error_becomes_an_error_record() -> None:
     record = record_of(ERROR_REPLY, {**CHAT_ITEM, "custom_id": "row-7"}, status=400)
     assert orjson.loads(record.data) == {**ERROR_REPLY, "custom_id": "row-7"}
-    assert record.error == ItemError(message="too long", type="BadRequestError", param="max_tokens", code=400)
+    assert record.error == ItemError(
+        message="max_tokens is too long", type="BadRequestError", param="max_tokens", code=400
+    )
     assert (record.prompt_tokens, record.completion_tokens) == (0, 0)
 
 
 def test_engine_error_of_a_v1_prompt_becomes_an_error_record() -> None:
-    assert orjson.loads(record_of(ERROR_REPLY, "a prompt", "v1", status=400).data) == ERROR_REPLY
+    record = record_of(ERROR_REPLY, "a prompt", "v1", status=400)
+    assert orjson.loads(record.data)["error"]["param"] == "max_new_tokens"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +158,7 @@ def test_answer_the_v1_form_cannot_hold_becomes_an_error_record() -> None:
 def test_engine_error_with_missing_parts_is_made_whole() -> None:
     record = record_of({"error": {"message": None, "param": 5, "code": "bad"}}, status=422)
     assert record.error == ItemError(
-        message="the engine answered with status 422", type="InternalServerError", param="5", code=422
+        message="the engine answered with status 422", type="BadRequestError", param=None, code=422
     )
 
 

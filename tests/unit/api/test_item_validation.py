@@ -8,7 +8,6 @@ import pytest
 from batch_pipelines.api.items import (
     ItemKind,
     ValidItem,
-    detect_kind,
     estimate_tokens,
     extra_keys,
     unknown_keys,
@@ -44,19 +43,15 @@ def accepts(item: Any, kind: ItemKind | None = None) -> bool:
     ],
 )
 def test_kind_is_told_by_shape(item: Any, kind: ItemKind | None) -> None:
-    data = orjson.dumps(item)
-    assert detect_kind(data) == kind
-    result = validate_item(None, data)
+    result = validate_item(None, orjson.dumps(item))
     assert (result.kind if isinstance(result, ValidItem) else None) == kind
 
 
 def test_key_written_with_escapes_counts_too() -> None:
     data = b'{"prompt": "a", "mess\\u0061ges": [{"role": "user", "content": "hi"}]}'
-    assert detect_kind(data) == "chat"
-
-
-def test_kind_of_broken_json_is_unknown() -> None:
-    assert detect_kind(b'{"messages": ') is None
+    result = validate_item(None, data)
+    assert isinstance(result, ValidItem)
+    assert result.kind == "chat"
 
 
 def test_item_of_another_kind_than_those_before_is_an_error() -> None:
@@ -75,7 +70,7 @@ def test_item_of_no_kind_is_an_error() -> None:
 
 
 def test_v1_item_is_a_string() -> None:
-    assert validate_item("v1", b'"hello"') == ValidItem("v1", 1)
+    assert validate_item("v1", b'"hello"') == ValidItem("v1", 1, "hello")
     assert error_of(5, "v1").message == "the item must be a string, one prompt"
     assert "column" in error_of(b'"hel', "v1").message
 

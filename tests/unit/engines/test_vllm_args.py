@@ -13,11 +13,13 @@ import pytest
 
 from batch_pipelines.api.model_config import BatchCompletionsModelConfig
 from batch_pipelines.engines import vllm_args
+from batch_pipelines.engines.needs import EngineNeeds
 from batch_pipelines.engines.vllm_args import (
     ALIASES,
     DROPPED,
     FLAGS,
     NOT_ARGUMENTS,
+    auto_tools,
     default_in_flight,
     engine_args,
     platform_max_num_seqs,
@@ -235,3 +237,44 @@ def test_installed_vllm_understands_every_argument() -> None:
         "kv_cache_dtype": "auto",
         "seed": 7,
     }
+
+
+def test_what_items_need_sets_up_the_engine() -> None:
+    needs = EngineNeeds(
+        priorities=True, chat_templates=True, tools=True, log_probs=40, structured_backend="outlines"
+    )
+    assert engine_args(config(), {}, needs).args == [
+        "--scheduling-policy=priority",
+        "--trust-request-chat-template",
+        "--tool-call-parser=hermes",
+        "--enable-auto-tool-choice",
+        "--max-logprobs=40",
+        '--structured-outputs-config={"backend":"outlines"}',
+    ]
+
+
+def test_the_requests_own_settings_hold_where_they_suffice() -> None:
+    needs = EngineNeeds(tools=True, log_probs=30)
+    own = config(tool_call_parser="llama3_json", enable_auto_tool_choice=False)
+    assert engine_args(own, {"max_logprobs": 50}, needs).args == [
+        "--max-logprobs=50",
+        "--tool-call-parser=llama3_json",
+        "--enable-auto-tool-choice",
+    ]
+    assert engine_args(config(), {}, EngineNeeds(log_probs=20)).args == []
+
+
+def test_a_tool_parser_turns_auto_tool_choice_on() -> None:
+    assert engine_args(config(tool_call_parser="hermes"), {}).args == [
+        "--tool-call-parser=hermes",
+        "--enable-auto-tool-choice",
+    ]
+    off = engine_args(config(tool_call_parser="hermes", enable_auto_tool_choice=False), {}).args
+    assert off == ["--tool-call-parser=hermes", "--no-enable-auto-tool-choice"]
+
+
+def test_only_a_parser_of_the_models_own_lets_it_decide_on_tools() -> None:
+    assert auto_tools(config(tool_call_parser="hermes"), {})
+    assert auto_tools(config(), {"tool_call_parser": "hermes"})
+    assert not auto_tools(config(), {})
+    assert not auto_tools(config(tool_call_parser="hermes", enable_auto_tool_choice=False), {})

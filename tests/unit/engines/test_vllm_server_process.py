@@ -409,7 +409,7 @@ def test_death_of_our_own_process_leaves_nothing(setup: Setup, number: signal.Si
         "from batch_pipelines.engines.vllm_server import VLLMServer\n"
         "async def main():\n"
         f"    environment = {{'STAND_IN_PIDS': {str(setup.pids)!r}}}\n"
-        "    spec = EngineSpec('m', 'm', BatchCompletionsModelConfig(model='m'), {}, environment)\n"
+        "    spec = EngineSpec('m', 'm', BatchCompletionsModelConfig(model='m'), environment=environment)\n"
         f"    await VLLMServer(spec, command={COMMAND!r}).start()\n"
         "    print('started', flush=True)\n"
         "    await asyncio.Event().wait()\n"

@@ -1,5 +1,6 @@
 """Items become requests the engine takes, or an error that names the field the engine cannot serve."""
 
+import re
 import warnings
 from typing import Any
 
@@ -11,14 +12,9 @@ from batch_pipelines.api.completion import FilteredCompletionV2Request
 from batch_pipelines.api.items import ItemKind, ValidItem, validate_item
 from batch_pipelines.api.output import ItemError
 from batch_pipelines.api.v1 import V1Header
-from batch_pipelines.translation import (
-    CHAT_RULES,
-    COMPLETION_RULES,
-    V1_RULES,
-    Rule,
-    TranslationContext,
-    translate,
-)
+from batch_pipelines.translation.draft import FieldRule
+from batch_pipelines.translation.table import CHAT_FIELDS, COMPLETION_FIELDS, V1_FIELDS
+from batch_pipelines.translation.translate import translate
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 BASES: dict[ItemKind, dict[str, Any]] = {"completion": {"prompt": "hi"}, "chat": {"messages": MESSAGES}}
@@ -26,9 +22,9 @@ TOOL = {"type": "function", "function": {"name": "f"}}
 
 
 def request_of(kind: ItemKind, item: Any, header: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-    request = translate(kind, item, served_model="served", defaults=TranslationContext(v1_header=header))
-    assert not isinstance(request, ItemError)
-    return request.path, orjson.loads(request.body)
+    made = translate(kind, item, served_model="served", v1_header=header)
+    assert not isinstance(made, ItemError), made
+    return made.request.path, orjson.loads(made.request.body)
 
 
 def body_of(kind: ItemKind, **fields: Any) -> dict[str, Any]:
@@ -38,15 +34,15 @@ def body_of(kind: ItemKind, **fields: Any) -> dict[str, Any]:
 
 
 def refusal_of(kind: ItemKind, **fields: Any) -> ItemError:
-    error = translate(kind, {**BASES[kind], **fields}, served_model="served", defaults=TranslationContext())
+    error = translate(kind, {**BASES[kind], **fields}, served_model="served")
     assert isinstance(error, ItemError)
     return error
 
 
-def test_every_field_of_every_kind_has_a_rule() -> None:
-    assert set(COMPLETION_RULES) == set(FilteredCompletionV2Request.model_fields)
-    assert set(CHAT_RULES) == set(FilteredChatCompletionV2Request.model_fields)
-    assert set(V1_RULES) == set(V1Header.model_fields)
+def test_every_field_of_every_kind_is_in_the_table() -> None:
+    assert set(COMPLETION_FIELDS) == set(FilteredCompletionV2Request.model_fields)
+    assert set(CHAT_FIELDS) == set(FilteredChatCompletionV2Request.model_fields)
+    assert set(V1_FIELDS) == set(V1Header.model_fields)
 
 
 def test_bare_items_send_nothing_of_our_own() -> None:
@@ -65,11 +61,11 @@ SENT: list[tuple[str, Any, dict[str, Any]]] = [
     ("top_k", -1, {"top_k": -1}),
     ("min_p", 0.1, {"min_p": 0.1}),
     ("use_beam_search", True, {"use_beam_search": True}),
-    ("length_penalty", 1.2, {"length_penalty": 1.2}),
     ("repetition_penalty", 1.1, {"repetition_penalty": 1.1}),
     ("stop_token_ids", [1], {"stop_token_ids": [1]}),
     ("include_stop_str_in_output", True, {"include_stop_str_in_output": True}),
     ("ignore_eos", True, {"ignore_eos": True}),
+    ("top_k", 5, {"top_k": 5}),
     ("min_tokens", 2, {"min_tokens": 2}),
     ("skip_special_tokens", False, {"skip_special_tokens": False}),
     ("spaces_between_special_tokens", False, {"spaces_between_special_tokens": False}),
@@ -89,13 +85,14 @@ SENT: list[tuple[str, Any, dict[str, Any]]] = [
     ("stop", "a", {"stop": "a"}),
     ("temperature", 0, {"temperature": 0}),
     ("top_p", 0.9, {"top_p": 0.9}),
+    ("top_p", 0, {"top_k": 1}),
+    ("best_of", 3, {"n": 3}),
 ]
 SENT_IN_COMPLETIONS: list[tuple[str, Any, dict[str, Any]]] = [
     ("echo", True, {"echo": True}),
     ("logprobs", 3, {"logprobs": 3}),
     ("logprobs", 0, {"logprobs": 0}),
     ("logprobs", True, {"logprobs": 1}),
-    ("suffix", " end", {"suffix": " end"}),
 ]
 SENT_IN_CHATS: list[tuple[str, Any, dict[str, Any]]] = [
     ("echo", True, {"echo": True}),
@@ -109,14 +106,18 @@ SENT_IN_CHATS: list[tuple[str, Any, dict[str, Any]]] = [
     ("priority", 5, {"priority": 5}),
     ("reasoning_effort", "low", {"reasoning_effort": "low"}),
     ("tools", [TOOL], {"tools": [TOOL]}),
-    ("parallel_tool_calls", False, {"parallel_tool_calls": False}),
+    (
+        "functions",
+        [{"name": "f"}],
+        {"tools": [TOOL], "tool_choice": "auto", "parallel_tool_calls": False},
+    ),
 ]
 # field, values that say the same as leaving it out or rightly change nothing
 SILENT: list[tuple[str, list[Any]]] = [
     ("best_of", [0, 1]),
     ("early_stopping", [False]),
-    ("guided_decoding_backend", ["outlines"]),
-    ("guided_whitespace_pattern", [" ?"]),
+    ("use_beam_search", [False]),
+    ("length_penalty", [1]),
     ("model", ["another"]),
     ("stream", [True, False]),
     ("stream_options", [{"include_usage": True}]),
@@ -131,16 +132,36 @@ SILENT_IN_CHATS: list[tuple[str, list[Any]]] = [
     ("store", [True]),
     ("prediction", [{"type": "content", "content": "a"}]),
     ("tools", [[]]),
+    ("logprobs", [False]),
+    ("top_logprobs", [0]),
+    ("parallel_tool_calls", [False, True]),
     ("tool_choice", ["auto", "none"]),
     ("function_call", ["auto", "none"]),
 ]
-REFUSED: list[tuple[str, Any]] = [("best_of", 2), ("early_stopping", True), ("early_stopping", "never")]
+REFUSED: list[tuple[str, Any]] = [
+    ("early_stopping", True),
+    ("early_stopping", "never"),
+    ("length_penalty", 1.2),
+    ("repetition_penalty", 0),
+    ("max_tokens", 0),
+    ("stop", ""),
+    ("stop", ["a", ""]),
+    ("stop", ["a", "b", "c", "d", "e"]),
+    ("guided_whitespace_pattern", " ?"),
+    ("guided_decoding_backend", "auto"),
+    ("guided_decoding_backend", "another"),
+    ("response_format", {"type": "json_schema", "json_schema": {"name": "a"}}),
+]
+REFUSED_IN_COMPLETIONS: list[tuple[str, Any]] = [("suffix", " end"), ("min_tokens", 17)]
 REFUSED_IN_CHATS: list[tuple[str, Any]] = [
     ("modalities", ["text", "audio"]),
     ("web_search_options", {}),
     ("audio", {"voice": "alloy", "format": "wav"}),
-    ("functions", [{"name": "f"}]),
     ("function_call", {"name": "f"}),
+    ("tool_choice", "required"),
+    ("top_logprobs", 2),
+    ("max_completion_tokens", 0),
+    ("documents", [{"title": "a", "text": None}]),
 ]
 SENT_CASES: list[tuple[ItemKind, str, Any, dict[str, Any]]] = [
     *(("completion", *case) for case in SENT + SENT_IN_COMPLETIONS),
@@ -151,25 +172,25 @@ SILENT_CASES: list[tuple[ItemKind, str, Any]] = [
     *(("chat", name, value) for name, values in SILENT + SILENT_IN_CHATS for value in values),
 ]
 REFUSED_CASES: list[tuple[ItemKind, str, Any]] = [
-    *(("completion", *case) for case in REFUSED),
+    *(("completion", *case) for case in REFUSED + REFUSED_IN_COMPLETIONS),
     *(("chat", *case) for case in REFUSED + REFUSED_IN_CHATS),
 ]
 
 
 def test_the_tables_of_this_module_cover_every_field() -> None:
-    kinds: dict[ItemKind, dict[str, Rule]] = {"completion": COMPLETION_RULES, "chat": CHAT_RULES}
+    kinds: dict[ItemKind, dict[str, FieldRule]] = {"completion": COMPLETION_FIELDS, "chat": CHAT_FIELDS}
     for kind, rules in kinds.items():
         cases = [*SENT_CASES, *SILENT_CASES, *REFUSED_CASES]
         covered = {case[1] for case in cases if case[0] == kind}
-        covered |= (
-            {"top_logprobs"} if kind == "chat" else set()
-        )  # needs `logprobs`, so it has a test of its own
         assert covered | set(BASES[kind]) == set(rules)
 
 
 @pytest.mark.parametrize(("kind", "name", "value", "sent"), SENT_CASES)
 def test_set_field_is_sent(kind: ItemKind, name: str, value: Any, sent: dict[str, Any]) -> None:
-    assert body_of(kind, **{name: value}) == sent
+    body = body_of(kind, **{name: value})
+    if name == "best_of":
+        del body["logprobs"]  # asked for to rank by
+    assert body == sent
 
 
 @pytest.mark.parametrize(("kind", "name", "value"), SILENT_CASES)
@@ -191,7 +212,7 @@ def test_the_cases_are_valid_items(kind: ItemKind, name: str, value: Any) -> Non
 
 @pytest.mark.parametrize("kind", ["completion", "chat"])
 def test_nulls_and_the_sender_own_keys_are_not_sent(kind: ItemKind) -> None:
-    rules = COMPLETION_RULES if kind == "completion" else CHAT_RULES
+    rules = COMPLETION_FIELDS if kind == "completion" else CHAT_FIELDS
     nulls = {name: None for name in rules if name not in BASES[kind]}
     assert body_of(kind, **nulls, custom_id="row-1", extra={"a": 1}) == {}
 
@@ -201,9 +222,65 @@ def test_top_logprobs_are_sent() -> None:
 
 
 @pytest.mark.parametrize("kind", ["completion", "chat"])
-def test_best_of_may_equal_n(kind: ItemKind) -> None:
+@pytest.mark.parametrize("order", [("n", "best_of"), ("best_of", "n")])
+def test_best_of_asks_for_more_than_n(kind: ItemKind, order: tuple[str, str]) -> None:
+    fields = {"n": 2, "best_of": 5}
+    assert body_of(kind, **{name: fields[name] for name in order})["n"] == 5
     assert body_of(kind, best_of=3, n=3) == {"n": 3}
-    assert refusal_of(kind, best_of=3, n=2).param == "best_of"
+    assert refusal_of(kind, best_of=2, n=3).param == "best_of"
+
+
+@pytest.mark.parametrize("kind", ["completion", "chat"])
+def test_without_randomness_one_answer_is_asked_for(kind: ItemKind) -> None:
+    assert body_of(kind, n=3, temperature=0) == {"temperature": 0}
+    assert body_of(kind, best_of=3, temperature=0) == {"temperature": 0}
+    assert body_of(kind, n=3, temperature=0, use_beam_search=True)["n"] == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "neutral"),
+    [
+        ("stop", ["a"], []),
+        ("stop_token_ids", [1], []),
+        ("min_tokens", 1, 0),
+        ("top_k", 5, -1),
+        ("top_p", 0.5, 1),
+        ("min_p", 0.5, 0),
+        ("repetition_penalty", 1.5, 1.0),
+        ("presence_penalty", 0.5, 0),
+        ("frequency_penalty", 0.5, 0),
+        ("logit_bias", {"1": 1}, {}),
+        ("response_format", {"type": "json_object"}, {"type": "text"}),
+        ("guided_regex", "a", None),
+        ("tools", [TOOL], []),
+    ],
+)
+def test_beam_search_refuses_what_it_would_not_look_at(name: str, value: Any, neutral: Any) -> None:
+    error = refusal_of("chat", use_beam_search=True, **{name: value})
+    assert error.param == "use_beam_search"
+    assert f"`{name}`" in error.message
+    assert body_of("chat", use_beam_search=True, **{name: neutral})["use_beam_search"] is True
+
+
+def test_beam_search_takes_its_own_fields() -> None:
+    fields = {"use_beam_search": True, "n": 2, "length_penalty": 0.5, "early_stopping": "never"}
+    assert body_of("completion", **fields) == {"use_beam_search": True, "n": 2, "length_penalty": 0.5}
+    assert body_of("completion", **fields, best_of=4)["n"] == 4
+    assert refusal_of("completion", use_beam_search=True, early_stopping=True).param == "early_stopping"
+    assert refusal_of("completion", use_beam_search=True, length_penalty=1e3).param == "length_penalty"
+
+
+def test_no_tokens_are_an_answer_only_where_the_prompt_is_echoed() -> None:
+    assert body_of("completion", max_tokens=0, echo=True) == {"max_tokens": 0, "echo": True}
+    assert refusal_of("chat", max_tokens=0, echo=True).param == "max_tokens"
+
+
+def test_min_tokens_must_leave_room_below_the_limit() -> None:
+    assert body_of("completion", min_tokens=16) == {"min_tokens": 16}
+    assert body_of("completion", min_tokens=20, max_tokens=20)["min_tokens"] == 20
+    error = refusal_of("chat", min_tokens=9, max_tokens=20, max_completion_tokens=8)
+    assert (error.param, "more than the 8 tokens" in error.message) == ("min_tokens", True)
+    assert body_of("chat", min_tokens=1000) == {"min_tokens": 1000}
 
 
 @pytest.mark.parametrize("kind", ["completion", "chat"])
@@ -218,12 +295,55 @@ def test_only_one_field_may_set_the_form(kind: ItemKind) -> None:
     assert both["structured_outputs"] == {"regex": "a"}
 
 
-def test_white_space_goes_with_the_json_schema() -> None:
-    for order in (("guided_json", "guided_whitespace_pattern"), ("guided_whitespace_pattern", "guided_json")):
-        fields: dict[str, Any] = {"guided_json": {"type": "object"}, "guided_whitespace_pattern": " ?"}
-        assert body_of("chat", **{name: fields[name] for name in order}) == {
-            "structured_outputs": {"json": {"type": "object"}, "whitespace_pattern": " ?"}
-        }
+@pytest.mark.parametrize(
+    "order",
+    [("guided_json", "guided_whitespace_pattern"), ("guided_whitespace_pattern", "guided_json")],
+)
+def test_white_space_makes_the_schema_a_regular_expression(order: tuple[str, str]) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    fields: dict[str, Any] = {"guided_json": schema, "guided_whitespace_pattern": "_*"}
+    body = body_of("chat", **{name: fields[name] for name in order})
+    assert list(body) == ["structured_outputs"]
+    expression = body["structured_outputs"]["regex"]
+    assert re.fullmatch(expression, '{__"a":_1}')
+    assert not re.fullmatch(expression, '{ "a": 1}')
+
+
+def test_a_schema_that_cannot_be_a_regular_expression_is_refused_with_white_space() -> None:
+    error = refusal_of("chat", guided_json={"type": "nope"}, guided_whitespace_pattern=" ?")
+    assert error.param == "guided_json"
+    assert "nope" in error.message
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "f"}}])
+def test_a_forced_call_keeps_to_its_schema(choice: Any) -> None:
+    lax = {"type": "function", "function": {"name": "g", "strict": False}}
+    body = body_of("chat", tools=[TOOL, lax], tool_choice=choice)
+    assert [tool["function"]["strict"] for tool in body["tools"]] == [True, False]
+    assert "strict" not in body_of("chat", tools=[TOOL], tool_choice="auto")["tools"][0]["function"]
+    refusal = refusal_of("chat", tools=[TOOL], tool_choice=choice, guided_regex="a")
+    assert (refusal.param, "`guided_regex`" in refusal.message) == ("tool_choice", True)
+
+
+def test_functions_become_tools_and_their_messages_tool_messages() -> None:
+    call = {"name": "f", "arguments": "{}"}
+    messages = [
+        {"role": "user", "content": "u"},
+        {"role": "assistant", "content": None, "function_call": call},
+        {"role": "function", "name": "f", "content": "1"},
+    ]
+    item = {"messages": messages, "functions": [{"name": "f"}], "function_call": {"name": "f"}}
+    _, body = request_of("chat", item)
+    assert body["tools"] == [{"type": "function", "function": {"name": "f", "strict": True}}]
+    assert body["tool_choice"] == {"type": "function", "function": {"name": "f"}}
+    assert body["messages"][1]["tool_calls"] == [{"id": "call_1", "type": "function", "function": call}]
+    assert "function_call" not in body["messages"][1]
+    assert body["messages"][2] == {"role": "tool", "tool_call_id": "call_1", "name": "f", "content": "1"}
+    assert refusal_of("chat", functions=[{"name": "f"}], tools=[TOOL]).param == "functions"
+
+
+def test_parallel_tool_calls_go_with_tools() -> None:
+    assert body_of("chat", tools=[TOOL], parallel_tool_calls=False)["parallel_tool_calls"] is False
 
 
 def test_nulls_of_messages_are_not_sent_but_their_content_is() -> None:
@@ -240,12 +360,12 @@ def test_nulls_of_messages_are_not_sent_but_their_content_is() -> None:
 
 def test_tool_choice_goes_with_tools() -> None:
     assert body_of("chat", tools=[TOOL], tool_choice="none") == {"tools": [TOOL], "tool_choice": "none"}
-    assert body_of("chat", tool_choice="required") == {"tool_choice": "required"}
+    assert body_of("chat", tool_choice="auto") == {}
 
 
 def test_explicit_generation_prompt_is_left_to_the_sender() -> None:
-    sent = body_of("chat", continue_final_message=True, add_generation_prompt=True)
-    assert sent == {"continue_final_message": True, "add_generation_prompt": True}
+    error = refusal_of("chat", continue_final_message=True, add_generation_prompt=True)
+    assert error.param == "add_generation_prompt"
     assert body_of("chat", continue_final_message=False) == {"continue_final_message": False}
 
 
