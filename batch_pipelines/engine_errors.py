@@ -19,7 +19,7 @@ _PROMPT: Final = "<prompt>"
 _BY_TEXT: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (re.compile(r"^max_tokens=|max_tokens must"), "max_tokens"),
     (re.compile(r"context length|input tokens|longer than the maximum model length"), _PROMPT),
-    (re.compile(r"out of vocabulary|multimodal|conversation|[Cc]hat template", re.A), _PROMPT),
+    (re.compile(r"out of vocabulary|multimodal|conversation|[Cc]hat template|\b[Ii]mages?\b"), _PROMPT),
     (re.compile(r"^(?P<field>[a-z_]+) (?:must|cannot|should|contains?) "), ""),
     (re.compile(r"[Gg]rammar|[Ss]chema|[Rr]egex|structured.outputs|\bchoice\b"), _FORM),
 )

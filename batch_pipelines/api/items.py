@@ -51,11 +51,13 @@ class ValidItem:
         kind: What it is.
         tokens: About how many tokens it costs, prompt and answer.
         item: Its parsed JSON.
+        data: Its JSON.
     """
 
     kind: ItemKind
     tokens: int
     item: Any
+    data: bytes
 
 
 def validate_item(kind: ItemKind | None, data: bytes) -> ValidItem | ItemError:
@@ -74,7 +76,7 @@ def validate_item(kind: ItemKind | None, data: bytes) -> ValidItem | ItemError:
         return _error(f"is not valid JSON: {error.msg} (column {error.colno})")
     if kind == "v1":
         return (
-            ValidItem("v1", len(data) // 4, value)
+            ValidItem("v1", len(data) // 4, value, data)
             if isinstance(value, str)
             else _error("must be a string, one prompt")
         )
@@ -91,7 +93,7 @@ def validate_item(kind: ItemKind | None, data: bytes) -> ValidItem | ItemError:
         _MODELS[found].__pydantic_validator__.validate_python(value)
     except ValidationError as error:
         return _field_errors(error)
-    return ValidItem(found, estimate_tokens(data), value)
+    return ValidItem(found, estimate_tokens(data), value, data)
 
 
 def extra_keys(kind: ItemKind | None, item: Any) -> dict[str, Any]:

@@ -32,4 +32,4 @@ def too_long(limit: int) -> str:
     Args:
         limit: bytes.
     """
-    return f"the item is longer than {limit} bytes, the limit for one item"
+    return f"is longer than {limit} bytes, the limit for one item"

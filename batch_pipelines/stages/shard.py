@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from batch_pipelines.api.errors import RequestInvalid
-from batch_pipelines.api.items import ItemKind, ValidItem, unknown_keys, validate_item
+from batch_pipelines.api.items import ItemKind, unknown_keys
 from batch_pipelines.api.output import ItemError
-from batch_pipelines.api.parse import parse_v1_header
 from batch_pipelines.api.request import CreateBatchCompletionsV2Request
 from batch_pipelines.inputs.reader import InputError, InputStream, RawItem, open_input
 from batch_pipelines.jobs.fingerprint import fingerprint_of, request_digest, settings_digest
@@ -24,10 +23,10 @@ from batch_pipelines.jobs.shard_files import encode_invalid, encode_valid
 from batch_pipelines.preflight.protocol import NoPreflight, Preflight
 from batch_pipelines.stages.inline import inline_input
 from batch_pipelines.stages.job import Job, JobFailed
+from batch_pipelines.stages.judge import ItemCheck, check_header, item_check, judge
 from batch_pipelines.storage.errors import ObjectNotFound
 from batch_pipelines.storage.locations import redact
 from batch_pipelines.translation.survey import Survey
-from batch_pipelines.translation.translate import draft_of
 
 __all__ = ["InputChanged", "ShardLimits", "shard_input"]
 
@@ -139,7 +138,7 @@ def _shard_stream(
     header = _checked_header(stream)
     config = request.engine_config
     survey = Survey(models=(config.model, config.served_model_name or config.model))
-    validator = _Validator("v1" if header is not None else None, survey, preflight)
+    validator = _Validator("v1" if header is not None else None, item_check(survey, preflight))
     shards: list[ShardEntry] = []
     with _Uploads(job) as uploads:
         draft = _ShardDraft(id=0, first_index=0)
@@ -175,12 +174,9 @@ def _checked_header(stream: InputStream) -> dict[str, Any] | None:
     if stream.header is None:
         return None
     try:
-        parse_v1_header(stream.header.fields)
+        check_header(stream.header.fields)
     except RequestInvalid as error:
         raise JobFailed(f"input_data_path: {error}") from error
-    draft = draft_of("v1", "", v1_header=stream.header.fields)
-    if isinstance(draft, ItemError):
-        raise JobFailed(f"input_data_path: {draft.message}")
     return stream.header.fields
 
 
@@ -193,26 +189,16 @@ class _Validator:
     """Validates items one by one; all are of the kind of the first valid one."""
 
     kind: ItemKind | None
-    survey: Survey
-    preflight: Preflight
+    check: ItemCheck
 
     def shard_line(self, raw: RawItem) -> tuple[bytes, int, bool]:
         """The item's line in its shard file, its estimated tokens, and whether it is valid."""
-        if raw.data is None:
-            error = ItemError(message=f"the item {raw.error}", type="BadRequestError", param=None, code=400)
-            return encode_invalid(raw.index, raw.line, error.model_dump(), {}), 0, False
-        checked = self._check(raw.data)
-        if isinstance(checked, ItemError):
-            return encode_invalid(raw.index, raw.line, checked.model_dump(), unknown_keys(raw.data)), 0, False
-        self.kind = checked.kind
-        return encode_valid(raw.index, raw.line, raw.data), checked.tokens, True
-
-    def _check(self, data: bytes) -> ValidItem | ItemError:
-        checked = validate_item(self.kind, data)
-        if isinstance(checked, ItemError):
-            return checked
-        kind, item = checked.kind, checked.item
-        return self.survey.take(kind, item) or self.preflight.check(kind, item, len(data)) or checked
+        judged = judge(self.kind, raw, self.check)
+        if isinstance(judged, ItemError):
+            echo = {} if raw.data is None else unknown_keys(raw.data)
+            return encode_invalid(raw.index, raw.line, judged.model_dump(), echo), 0, False
+        self.kind = judged.kind
+        return encode_valid(raw.index, raw.line, judged.data), judged.tokens, True
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from batch_pipelines.engines.fake import JournalEntry, read_journal
 from batch_pipelines.jobs.folder import JobFolder
 from batch_pipelines.jobs.manifest import Manifest, read_manifest
 from batch_pipelines.jobs.parts import committed_shards
+from batch_pipelines.jobs.progress import WorkerReport
 from batch_pipelines.settings import Settings
 from batch_pipelines.storage.object_storage import ObjectStorage
 from batch_pipelines.submission import submit
@@ -88,6 +89,14 @@ class Deployment:
     def wait_for_commits(self, job_id: str, shards: int) -> None:
         """Return once at least so many shards are committed."""
         wait_until(lambda: len(self.committed(job_id)) >= shards, within_sec=90.0, every_sec=0.2)
+
+    def reports(self, job_id: str) -> list[WorkerReport]:
+        """The last report of each replica that worked on a job."""
+        manifest = self.manifest(job_id)
+        assert manifest is not None
+        folder = JobFolder(self.settings.job_store, job_id)
+        infos = self.store.list(folder.workers(manifest.fingerprint))
+        return [WorkerReport.model_validate_json(self.store.read(info.uri)) for info in infos]
 
     @property
     def journal(self) -> list[JournalEntry]:

@@ -70,7 +70,7 @@ def test_item_of_no_kind_is_an_error() -> None:
 
 
 def test_v1_item_is_a_string() -> None:
-    assert validate_item("v1", b'"hello"') == ValidItem("v1", 1, "hello")
+    assert validate_item("v1", b'"hello"') == ValidItem("v1", 1, "hello", b'"hello"')
     assert error_of(5, "v1").message == "the item must be a string, one prompt"
     assert "column" in error_of(b'"hel', "v1").message
 

@@ -2,15 +2,22 @@
 
 import gzip
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import orjson
 import pytest
 
+from batch_pipelines.api.items import ItemKind
+from batch_pipelines.api.output import ItemError
+from batch_pipelines.jobs.manifest import read_manifest
 from batch_pipelines.jobs.shard_files import ShardDamaged, ShardItem, read_shard
+from batch_pipelines.preflight.protocol import NoPreflight
 from batch_pipelines.stages.job import JobFailed
-from tests.support.jobs import chat, make_job, make_request, shard, write_input
+from batch_pipelines.stages.shard import shard_input
+from tests.support.jobs import LIMITS, chat, make_job, make_request, shard, write_input
 
 
 def items_of(job: Any, manifest: Any) -> list[ShardItem]:
@@ -197,3 +204,50 @@ def test_items_with_long_answers_make_smaller_shards(tmp_path: Path) -> None:
     write_input(tmp_path, [chat("q", max_tokens=1000) for _ in range(40)])
     manifest = shard(make_job(tmp_path), make_request(tmp_path), limits)
     assert max(entry.items for entry in manifest.shards) < 10
+
+
+class PickyPreflight(NoPreflight):
+    """Refuses items that say so, and notes the others."""
+
+    notes: Mapping[str, int] = MappingProxyType({"`top_k` is of no use here": 1})
+
+    def check(self, kind: ItemKind, item: Any, size: int) -> ItemError | None:
+        del kind, size
+        if "refuse" not in orjson.dumps(item).decode():
+            return None
+        return ItemError(message="prompt: is refused", type="BadRequestError", param="prompt", code=400)
+
+
+def test_what_the_engine_cannot_have_is_an_error_before_it_starts(tmp_path: Path) -> None:
+    job = make_job(tmp_path)
+    write_input(
+        tmp_path, [{"prompt": "a"}, {"prompt": "refuse", "custom_id": 7}, {"prompt": "a", "suffix": "b"}]
+    )
+    request = make_request(tmp_path)
+    manifest = shard_input(job, request, LIMITS, engine="fake", preflight=PickyPreflight())
+    items = items_of(job, manifest)
+    assert [item.error and item.error["param"] for item in items] == [None, "prompt", "suffix"]
+    assert items[1].echo == {"custom_id": 7}
+    assert manifest.invalid == 2
+
+
+def test_the_manifest_says_what_items_need_and_what_has_no_effect(tmp_path: Path) -> None:
+    job = make_job(tmp_path)
+    write_input(tmp_path, [chat("a", priority=3, stream=True), chat("a", stream=True)])
+    manifest = shard_input(job, make_request(tmp_path), LIMITS, engine="fake", preflight=PickyPreflight())
+    assert manifest.needs.priorities
+    assert manifest.warnings == (
+        "`stream` has no effect, a batch answers whole (2 items)",
+        "`top_k` is of no use here (1 item)",
+    )
+    known = read_manifest(job.store, job.folder)
+    assert known is not None
+    assert known.needs == manifest.needs
+
+
+def test_a_v1_header_the_engine_cannot_have_fails_the_job(tmp_path: Path) -> None:
+    job = make_job(tmp_path)
+    header = {"max_new_tokens": 0, "temperature": 0, "prompts": ["a"]}
+    write_input(tmp_path, [header])
+    with pytest.raises(JobFailed, match="max_new_tokens: must be at least 1"):
+        shard(job, make_request(tmp_path))

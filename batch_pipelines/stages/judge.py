@@ -1,0 +1,64 @@
+"""Whether one item of an input can be answered: what sharding and planning both ask of each.
+
+The contract's own rules are in `batch_pipelines.api`, the engine's in `batch_pipelines.translation`, the
+model's in `batch_pipelines.preflight`; here they are asked in this order.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from batch_pipelines.api.errors import FieldError, RequestInvalid, pointer
+from batch_pipelines.api.items import ItemKind, ValidItem, validate_item
+from batch_pipelines.api.output import ItemError
+from batch_pipelines.api.parse import parse_v1_header
+from batch_pipelines.inputs.reader import RawItem
+from batch_pipelines.preflight.protocol import Preflight
+from batch_pipelines.translation.survey import Survey
+from batch_pipelines.translation.translate import draft_of
+
+__all__ = ["ItemCheck", "accept", "check_header", "item_check", "judge"]
+
+ItemCheck = Callable[[ItemKind, Any, int], ItemError | None]
+"""Given an item's kind, its parsed JSON and the bytes of that: why it would be refused, if it would be."""
+
+
+def judge(kind: ItemKind | None, raw: RawItem, check: ItemCheck) -> ValidItem | ItemError:
+    """Judge one item.
+
+    Args:
+        kind: What the items before it were; none for the first.
+        raw: The item as it was read.
+        check: Checks what the item alone does not show.
+    """
+    if raw.data is None:
+        return ItemError(message=f"the item {raw.error}", type="BadRequestError", param=None, code=400)
+    checked = validate_item(kind, raw.data)
+    if isinstance(checked, ItemError):
+        return checked
+    return check(checked.kind, checked.item, len(raw.data)) or checked
+
+
+def item_check(survey: Survey, preflight: Preflight) -> ItemCheck:
+    """The check of a job: what the engine cannot do first, then what this model cannot."""
+
+    def check(kind: ItemKind, item: Any, size: int) -> ItemError | None:
+        return survey.take(kind, item) or preflight.check(kind, item, size)
+
+    return check
+
+
+def accept(kind: ItemKind, item: Any, size: int) -> None:
+    """The check that refuses nothing."""
+    del kind, item, size
+
+
+def check_header(fields: Mapping[str, Any]) -> None:
+    """Check the fields beside the prompts of V1 content, which hold for all of them.
+
+    Raises:
+        RequestInvalid: They break the contract, or the engine cannot do what they ask.
+    """
+    parse_v1_header(fields)
+    draft = draft_of("v1", "", v1_header=fields)
+    if isinstance(draft, ItemError):
+        raise RequestInvalid([FieldError(pointer((draft.param or "",)), draft.message)])
