@@ -14,8 +14,7 @@ from batch_pipelines.feeding.replica import ReplicaTiming
 from batch_pipelines.run_config import JOB, JOB_TAGS, STORE_TAG
 from batch_pipelines.settings import Settings
 from batch_pipelines.stages.shard import ShardLimits
-from batch_pipelines.stages.validate import Policy
-from resources.engines import Engines, FakeEngines, VLLMEngines
+from resources.deployment import engines_of, policy_of
 from resources.job_store import JobStore
 from resources.step_values import StepValues
 
@@ -39,26 +38,10 @@ def build_defs(settings: Settings) -> dg.Definitions:
 
 
 def _resources(settings: Settings) -> dict[str, Any]:
-    engines: Engines
-    if settings.engine == "fake":
-        engines = FakeEngines(settings.fake_delay_sec, settings.fake_max_in_flight, settings.fake_journal)
-    else:
-        engines = VLLMEngines(
-            models_dir=settings.models,
-            start_timeout_sec=settings.engine_start_timeout_sec,
-            side_by_side=settings.max_local_replicas,
-            engine_args=settings.engine_args,
-            environment=settings.engine_env,
-        )
     job_store = JobStore(
         store=settings.job_store,
         roots=tuple(settings.request_roots),
-        policy=Policy(
-            allow_trust_remote_code=settings.allow_trust_remote_code,
-            max_inline_bytes=settings.max_inline_bytes,
-            protected_roots=settings.protected_roots,
-            model_roots=[str(settings.models)],
-        ),
+        policy=policy_of(settings),
         shard_limits=ShardLimits(
             max_items=settings.shard_max_items,
             max_bytes=settings.shard_max_bytes,
@@ -68,7 +51,7 @@ def _resources(settings: Settings) -> dict[str, Any]:
     )
     return {
         "job_store": _fixed(job_store),
-        "engines": _fixed(engines),
+        "engines": _fixed(engines_of(settings)),
         "io_manager": _fixed(StepValues(settings.job_store), dg.IOManagerDefinition),
     }
 

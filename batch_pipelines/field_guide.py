@@ -131,8 +131,8 @@ def render_markdown() -> str:
         "Written by `make docs`; the tables are the program's own. A field that is *passed* reaches vLLM by",
         "its name; *translated*, under another name or in another form; *emulated*, by other requests or by",
         "changing the reply; *refused*, it puts an error that names it in the item's place. Fields that are",
-        "unset are not sent, so the model's own generation settings hold. The last column is the vLLM release",
-        "that brought what the field is sent as; the engine is vLLM 0.32.0.",
+        "unset are not sent, so the model's own generation settings hold. The last column is the release of",
+        "vLLM that brought what the field is sent as; the engine is vLLM 0.32.0.",
     ]
     for section in sections():
         lines += ["", f"## {section.title}", "", section.meaning, ""]

@@ -23,6 +23,7 @@ from batch_pipelines.jobs.fingerprint import request_digest
 from batch_pipelines.jobs.folder import InvalidJobId
 from batch_pipelines.jobs.manifest import Manifest, read_manifest
 from batch_pipelines.jobs.parts import committed_shards
+from batch_pipelines.models.errors import CheckpointRefused, ModelNotFound, ModelUnavailable
 from batch_pipelines.run_config import FRESH_TAG
 from batch_pipelines.run_facts import deadline_of, earlier_unfinished_run, job_is_abandoned
 from batch_pipelines.stages.adopt import adopt_parts, mark_unfinished, taken_from
@@ -33,6 +34,9 @@ from batch_pipelines.stages.preview import PreviewRow, preview
 from batch_pipelines.stages.shard import shard_input
 from batch_pipelines.stages.validate import check_request, read_request, store_request
 from batch_pipelines.storage.errors import StorageError
+from batch_pipelines.tool_use.execution import RunCode
+from batch_pipelines.tool_use.sandbox import SandboxFailed
+from batch_pipelines.tool_use.sandbox_check import SandboxUnavailable, open_sandbox
 from resources.engines import Engines
 from resources.job_store import JobStore
 
@@ -68,6 +72,8 @@ def validate_request(
         raise dg.Failure(str(failure), allow_retries=False) from failure
     except StorageError as error:
         raise dg.Failure(f"the request's storage cannot be used: {error}") from error
+    except ModelUnavailable as error:
+        raise dg.Failure(f"the request's model cannot be looked at: {error}") from error
     store_request(job.store, job.folder, request)
     for warning in warnings:
         context.log.warning(warning)
@@ -89,15 +95,21 @@ def shard_inputs(
     job = _job(context, job_store)
     request = read_request(job)
     try:
-        manifest = shard_input(
-            job,
-            request,
-            job_store.shard_limits,
-            engine=engines.identity(request),
-            check=_time_check(context, request),
-        )
+        with engines.preflight(request) as preflight:
+            manifest = shard_input(
+                job,
+                request,
+                job_store.shard_limits,
+                engine=engines.identity(request),
+                preflight=preflight,
+                check=_time_check(context, request),
+            )
     except JobFailed as failure:
         raise dg.Failure(str(failure), allow_retries=False) from failure
+    except ModelUnavailable as error:
+        raise dg.Failure(f"the request's model cannot be looked at: {error}") from error
+    for warning in manifest.warnings:
+        context.log.warning(warning)
     mark_unfinished(job, manifest)
     adopted = 0
     if context.run.tags.get(FRESH_TAG) != "true":
@@ -134,25 +146,29 @@ def run_inference(
     job = _job(context, job_store)
     request, manifest = _plan(job)
     worker = Worker(context.run_id, share["replica"], context.retry_number)
-
-    def make_replica() -> Replica:
-        return Replica(
-            storage=job.store,
-            folder=job.folder,
-            manifest=manifest,
-            worker=worker,
-            replicas=share["replicas"],
-            engine=engines.make(request, manifest.needs, _log_engine_line),
-            answerer=Answerer.for_job(request, manifest),
-            timing=job_store.timing,
-            on_event=context.log.info,
-        )
-
+    check = _time_check(context, request)
     try:
-        result = run_replica(make_replica, check=_time_check(context, request))
+        run_code = _code_runner(request, job_store)
+        with engines.ready(request, manifest.needs, check=check, log=_log_engine_line) as make_engine:
+            result = run_replica(
+                lambda: Replica(
+                    storage=job.store,
+                    folder=job.folder,
+                    manifest=manifest,
+                    worker=worker,
+                    replicas=share["replicas"],
+                    engine=make_engine(),
+                    answerer=Answerer.for_job(request, manifest, run_code),
+                    timing=job_store.timing,
+                    on_event=context.log.info,
+                ),
+                check=check,
+            )
     except JobFailed as failure:
         raise dg.Failure(str(failure), allow_retries=False) from failure
-    except EngineError as error:
+    except ModelUnavailable as error:
+        raise dg.Failure(f"the request's model cannot be had: {error}") from error
+    except (EngineError, ModelNotFound, CheckpointRefused, SandboxUnavailable, SandboxFailed) as error:
         context.log.error(f"this replica gives up: {error}")
         return {"replica": share["replica"], "error": str(error)}
     return dataclasses.asdict(result)
@@ -191,6 +207,12 @@ def merge_outputs(
         summary.model_dump(mode="json"),
         metadata=_metadata(summary, preview(job.store, job.folder, manifest), replicas),
     )
+
+
+def _code_runner(request: CreateBatchCompletionsV2Request, job_store: JobStore) -> RunCode | None:
+    if request.tool_config is None:
+        return None
+    return open_sandbox(job_store.policy.code_evaluator_python).run
 
 
 def _job(context: dg.OpExecutionContext, job_store: JobStore) -> Job:

@@ -8,24 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from batch_pipelines.api.errors import FieldError, RequestInvalid
 from batch_pipelines.api.request import CreateBatchCompletionsV2Request
-from batch_pipelines.hardware.choose import Hardware, infer_hardware
+from batch_pipelines.hardware.choose import Hardware, HardwareInvalid, infer_hardware
 from batch_pipelines.hardware.gpus import HardwareTable
 from batch_pipelines.inputs.reader import InputError, InputStream, open_input
 from batch_pipelines.jobs.folder import JobFolder, mint_job_id
 from batch_pipelines.models.checkpoint_facts import CheckpointFacts
+from batch_pipelines.preflight.protocol import NoPreflight, Preflight
 from batch_pipelines.stages.count import ItemCount, count_items
 from batch_pipelines.stages.inline import inline_input
 from batch_pipelines.stages.job import Job
-from batch_pipelines.stages.judge import ItemCheck, accept
-from batch_pipelines.stages.validate import Policy, check_request
+from batch_pipelines.stages.judge import item_check, told
+from batch_pipelines.stages.validate import EngineFindings, Policy, check_request
 from batch_pipelines.storage.errors import ObjectNotFound
 from batch_pipelines.storage.object_storage import ObjectStorage
+from batch_pipelines.translation.survey import Survey
 
 __all__ = ["Deployment", "ModelSeen", "Plan", "plan_request"]
+
+
+_MODEL_PATHS: Final = frozenset({"/model_config/checkpoint_path", "/model_config/tokenizer"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +40,10 @@ class ModelSeen:
     Attributes:
         source: Where it would be loaded from, for people.
         facts: What its files tell; None if there are none to read.
-        warnings: What whoever sent the request should know.
     """
 
     source: str
     facts: CheckpointFacts | None
-    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +105,8 @@ def plan_request(
     deployment: Deployment,
     *,
     look: Callable[[CreateBatchCompletionsV2Request], ModelSeen],
-    check_engine: Callable[[CreateBatchCompletionsV2Request], list[str]],
-    check_items: Callable[[ModelSeen | None], ItemCheck] = lambda _: accept,
+    check_engine: Callable[[CreateBatchCompletionsV2Request], EngineFindings],
+    open_preflight: Callable[[CreateBatchCompletionsV2Request], Preflight],
 ) -> Plan:
     """Check a request as a job would, and choose its hardware.
 
@@ -111,8 +114,8 @@ def plan_request(
         request: A request that keeps the contract, its paths absolute.
         deployment: What it is for.
         look: Finds the request's model; raises `ValueError` if that cannot be.
-        check_engine: Returns the engine's warnings, or raises `ValueError` for what it would refuse.
-        check_items: Makes the check of items for the model.
+        check_engine: Asks the engine.
+        open_preflight: Makes what checks items against the model; not called if there is none.
 
     Raises:
         StorageError: A store cannot be asked; another attempt may succeed.
@@ -120,49 +123,47 @@ def plan_request(
     job = Job(
         folder=JobFolder(deployment.store, mint_job_id()),
         store=ObjectStorage(roots=[deployment.store]),
-        data=_Untouched(roots=deployment.roots),
+        data=ObjectStorage(roots=deployment.roots),
     )
     errors: list[FieldError] = []
     warnings: list[str] = []
     try:
-        warnings += check_request(job, request, deployment.policy, check_engine=check_engine)
+        warnings += check_request(
+            job, request, deployment.policy, check_engine=check_engine, probe_output=False
+        )
     except RequestInvalid as invalid:
         errors += invalid.errors
     model = hardware = None
     try:
-        model = look(request)
-        warnings += model.warnings
+        model = look(request) if _MODEL_PATHS.isdisjoint(error.pointer for error in errors) else None
         hardware = infer_hardware(
             request,
-            model.facts,
+            model.facts if model is not None else None,
             deployment.table,
             gpus_available=deployment.gpus_available,
             engine_defaults=deployment.engine_args,
         )
-    except RequestInvalid as invalid:
-        errors += invalid.errors
+    except HardwareInvalid as invalid:
+        if deployment.policy.enforces_hardware:
+            errors += invalid.errors
+        else:
+            warnings += [f"{error}; this deployment does not look at it" for error in invalid.errors]
     except ValueError as error:
         named = "checkpoint_path" if request.engine_config.checkpoint_path else "model"
         errors.append(FieldError(f"/model_config/{named}", str(error)))
     items = None
     if not any(error.pointer in ("/input_data_path", "/content") for error in errors):
+        config = request.engine_config
+        survey = Survey((config.model, config.served_model_name))
         try:
-            items = count_items(_stream(job, request, deployment), check_items(model))
+            with open_preflight(request) if model is not None else NoPreflight() as preflight:
+                items = count_items(_stream(job, request, deployment), item_check(survey, preflight))
+                warnings += [*survey.warnings, *told(preflight.notes)]
         except (InputError, ObjectNotFound) as error:
             errors.append(FieldError("/input_data_path", str(error)))
         except RequestInvalid as invalid:
             errors += [FieldError("/input_data_path", str(error)) for error in invalid.errors]
     return Plan(request, model, hardware, items, tuple(warnings), tuple(dict.fromkeys(errors)))
-
-
-class _Untouched(ObjectStorage):
-    """Storage that a plan changes nothing in; whether the output can be written, the job itself will try."""
-
-    def write(self, uri: str, data: bytes) -> None:
-        """Do nothing."""
-
-    def delete(self, uri: str) -> None:
-        """Do nothing."""
 
 
 def _stream(job: Job, request: CreateBatchCompletionsV2Request, deployment: Deployment) -> InputStream:

@@ -35,6 +35,7 @@ RESERVED_KEYS: Final = frozenset(
         "prompt_token_ids",
         "service_tier",
         "system_fingerprint",
+        "tool_trace",
         "usage",
     }
 )
@@ -124,11 +125,13 @@ def _v1_output(body: Mapping[str, Any], prompt_tokens: int, completion_tokens: i
         if logprobs is not None:
             pairs = zip(logprobs["tokens"], logprobs["token_logprobs"], strict=True)
             tokens = [{"token": token, "log_prob": log_prob} for token, log_prob in pairs]
+        trace = {"tool_trace": body["tool_trace"]} if "tool_trace" in body else {}
         return {
             "text": choice["text"],
             "num_prompt_tokens": prompt_tokens,
             "num_completion_tokens": completion_tokens,
             "tokens": tokens,
+            **trace,
         }
     except (KeyError, TypeError, ValueError):
         return None

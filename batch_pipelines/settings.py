@@ -37,8 +37,42 @@ class Settings(BaseSettings):
         Path | None,
         Field(description="Folder of model folders, found by name. Default: `models` under `home`."),
     ] = None
+    model_catalog: Annotated[
+        Path | None,
+        Field(description="YAML file of model names and where their weights are, beside the packaged ones."),
+    ] = None
+    model_cache: Annotated[
+        Path | None,
+        Field(description="Folder of models that were fetched. Default: `model-cache` under `home`."),
+    ] = None
+    model_cache_bytes: Annotated[
+        int, Field(ge=0, description="Size to which that folder is cut down before a model is fetched.")
+    ] = 500 * 10**9
+    allow_hub: Annotated[
+        bool, Field(description="Whether models may come from the model hub; its token is HF_TOKEN.")
+    ] = True
+    allow_pickle: Annotated[
+        bool, Field(description="Whether fetched weights may be pickles, which can run code when loaded.")
+    ] = False
     allow_trust_remote_code: Annotated[
         bool, Field(description="Whether a request may have the engine run a checkpoint's own code.")
+    ] = False
+    allow_code_evaluator: Annotated[
+        bool, Field(description="Whether a request's model may run code, in a sandbox: `tool_config`.")
+    ] = False
+    code_evaluator_python: Annotated[
+        Path | None,
+        Field(description="Python that runs such code, with its packages. Default: one without any."),
+    ] = None
+    media_domains: Annotated[
+        list[str], Field(description="Hosts from which the engine may fetch images that items name by URL.")
+    ] = []
+    hardware_table: Annotated[
+        Path | None, Field(description="YAML file of GPU types and nodes, beside the packaged ones.")
+    ] = None
+    enforce_hardware: Annotated[
+        bool,
+        Field(description="Whether replicas get the hardware asked for; what cannot be is then refused."),
     ] = False
 
     engine: Annotated[
@@ -98,7 +132,15 @@ class Settings(BaseSettings):
             raise ValueError("claim_ttl_sec must be at least three times heartbeat_sec")
         return self
 
-    @field_validator("home", "models_dir", "fake_journal")
+    @field_validator(
+        "home",
+        "models_dir",
+        "model_catalog",
+        "model_cache",
+        "code_evaluator_python",
+        "hardware_table",
+        "fake_journal",
+    )
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         return path.expanduser().absolute() if path is not None else None
@@ -115,6 +157,11 @@ class Settings(BaseSettings):
         return self.models_dir or self.home.absolute() / "models"
 
     @property
+    def models_cache(self) -> Path:
+        """Folder of models that were fetched."""
+        return self.model_cache or self.home.absolute() / "model-cache"
+
+    @property
     def request_roots(self) -> list[str]:
         """Storage prefixes that requests may name."""
         return self.storage_roots if self.storage_roots is not None else [Path.cwd().as_uri()]
@@ -123,7 +170,7 @@ class Settings(BaseSettings):
     def protected_roots(self) -> list[str]:
         """Folders of this deployment's own, which no request may name even if they lie in its roots."""
         home = self.home.absolute()
-        return [str(home / "dagster"), str(home / "logs"), str(self.models)]
+        return [str(home / "dagster"), str(home / "logs"), str(self.models), str(self.models_cache)]
 
     @property
     def claim_ttl(self) -> timedelta:

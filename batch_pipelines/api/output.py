@@ -17,6 +17,7 @@ __all__ = [
     "ItemError",
     "OutputRecord",
     "TokenOutput",
+    "ToolCallTrace",
     "Usage",
 ]
 
@@ -30,6 +31,27 @@ class TokenOutput(OpenModel):
     """Its natural log probability."""
 
 
+class ToolCallTrace(OpenModel):
+    """One run of the model's code, between two rounds of generation."""
+
+    iteration: int
+    """The round it followed, from 1."""
+    code: str
+    """What the model wrote."""
+    output: str
+    """What was put into the text for it."""
+    exit_code: int | None
+    """The program's exit code, 128 + N after signal N; null if it was stopped."""
+    seconds: float
+    """How long its last run took."""
+    timed_out: bool
+    """Whether it was stopped for its time."""
+    truncated: bool
+    """Whether it printed too much."""
+    retried: int
+    """How often it ran again for a missing name."""
+
+
 class CompletionOutput(OpenModel):
     """The answer to one V1 prompt."""
 
@@ -41,6 +63,8 @@ class CompletionOutput(OpenModel):
     """Generated tokens."""
     tokens: list[TokenOutput] | None = None
     """The generated tokens, if `return_token_log_probs` was set; else null."""
+    tool_trace: list[ToolCallTrace] | None = None
+    """The code that ran; with a `tool_config`."""
 
 
 class ItemError(OpenModel):
@@ -72,6 +96,8 @@ class Usage(OpenModel):
     """Generated tokens."""
     total_tokens: int
     """Both."""
+    tool_tokens: int | None = None
+    """Tokens that a tool's output added to the text, beside these; with a `tool_config`."""
 
 
 class ChatCompletionMessage(OpenModel):
@@ -113,6 +139,8 @@ class ChatCompletion(OpenModel):
     """The answers, as many as `n`."""
     usage: Usage
     """Token counts."""
+    tool_trace: list[ToolCallTrace] | None = None
+    """The code that ran; with a `tool_config`."""
 
 
 class CompletionChoice(OpenModel):
@@ -143,6 +171,8 @@ class Completion(OpenModel):
     """The completions: `n` for each prompt."""
     usage: Usage
     """Token counts."""
+    tool_trace: list[ToolCallTrace] | None = None
+    """The code that ran; with a `tool_config`."""
 
 
 OutputRecord = Annotated[

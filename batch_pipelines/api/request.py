@@ -68,7 +68,7 @@ class ToolConfig(ClosedModel):
     execution_timeout_seconds: PositiveInt | None = None
     """Longest run of the tool, in seconds; 60 when unset."""
     should_retry_on_error: Toggle | None = None
-    """Whether to run a failed call again; true when unset."""
+    """Whether code that lacks a name runs again with what came before; true when unset."""
 
 
 def _content_kind(value: Any) -> str | None:
@@ -132,15 +132,15 @@ class CreateBatchCompletionsV2Request(ClosedModel):
     tool_config: ToolConfig | None = None
     """A tool the model may use; experimental."""
     cpus: Quantity | None = None
-    """CPUs of each replica: a number, or a Kubernetes quantity such as `500m`."""
+    """CPUs of each node of a replica: a number, or a Kubernetes quantity such as `500m`."""
     gpus: NonNegativeInt | None = None
-    """GPUs of each replica."""
+    """GPUs of each node of a replica."""
     memory: Quantity | None = None
-    """Memory of each replica: bytes, or a Kubernetes quantity such as `32Gi`."""
+    """Memory of each node of a replica: bytes, or a Kubernetes quantity such as `32Gi`."""
     gpu_type: GpuType | None = None
     """Kind of GPU."""
     storage: Quantity | None = None
-    """Local disk of each replica: bytes, or a Kubernetes quantity such as `100Gi`."""
+    """Local disk of each node of a replica: bytes, or a Kubernetes quantity such as `100Gi`."""
     nodes_per_worker: PositiveInt | None = None
     """Machines that each replica spans; 1 when unset."""
     content: Content | None = None

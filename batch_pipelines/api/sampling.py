@@ -91,7 +91,7 @@ class SamplingFields(OpenModel):
     guided_grammar: str | None = None
     """Context-free grammar the text must follow."""
     guided_decoding_backend: str | None = None
-    """Engine part that enforces the form, such as `xgrammar` or `outlines`; the same for all items of a job."""
+    """Engine part that enforces the form, such as `xgrammar`; the same for all items of a job."""
     guided_whitespace_pattern: str | None = None
     """Regular expression for white space between the parts of `guided_json`."""
     model: str | None = None

@@ -1,6 +1,5 @@
 """The command that tells what a request would take and how it would fare, without running it."""
 
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,20 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from batch_pipelines.api.parse import parse_request
-from batch_pipelines.api.request import CreateBatchCompletionsV2Request
 from batch_pipelines.cli.app import App, common_options, echo_json, note
 from batch_pipelines.cli.exit_codes import ExitCode
-from batch_pipelines.engines.vllm_args import engine_args
-from batch_pipelines.hardware.gpus import load_table
 from batch_pipelines.hardware.quantities import format_bytes, format_cpus
-from batch_pipelines.models.checkpoint_facts import read_checkpoint_facts
-from batch_pipelines.models.registry import resolve_model
-from batch_pipelines.planning import Deployment, ModelSeen, Plan, plan_request
-from batch_pipelines.settings import Settings
-from batch_pipelines.stages.judge import ItemCheck
-from batch_pipelines.stages.validate import Policy
+from batch_pipelines.planning import Plan, plan_request
 from batch_pipelines.submission import resolve_paths
-from batch_pipelines.translation.survey import Survey
+from resources.deployment import engines_of, plan_deployment
 
 __all__ = ["plan"]
 
@@ -43,76 +34,29 @@ def plan(app: App, file: BinaryIO) -> None:
     2 if the request would be refused; items that would be refused are counted, and leave it at 0.
     """
     request = resolve_paths(parse_request(file.read()), Path.cwd())
-    survey = _survey_of(request)
+    engines = engines_of(app.settings)
     made = plan_request(
         request,
-        _deployment(app.settings),
-        look=lambda wanted: _look(wanted, app.settings),
-        check_engine=lambda wanted: _engine_warnings(wanted, app.settings),
-        check_items=lambda _: _check_by(survey),
+        plan_deployment(app.settings),
+        look=engines.look,
+        check_engine=engines.check,
+        open_preflight=engines.preflight,
     )
-    warnings = (*made.warnings, *survey.warnings)
     if app.as_json:
-        echo_json(_as_json(made, warnings))
+        echo_json(_as_json(made))
     else:
-        _print(made, warnings)
+        _print(made)
     if made.errors:
         click.get_current_context().exit(ExitCode.INVALID)
 
 
-def _deployment(settings: Settings) -> Deployment:
-    return Deployment(
-        store=settings.job_store,
-        roots=tuple(settings.request_roots),
-        policy=Policy(
-            allow_trust_remote_code=settings.allow_trust_remote_code,
-            max_inline_bytes=settings.max_inline_bytes,
-            protected_roots=settings.protected_roots,
-            model_roots=[str(settings.models)],
-        ),
-        max_item_bytes=settings.max_item_bytes,
-        table=load_table(),
-        gpus_available=settings.engine == "vllm" and shutil.which("nvidia-smi") is not None,
-        engine_args=settings.engine_args,
-    )
-
-
-def _look(request: CreateBatchCompletionsV2Request, settings: Settings) -> ModelSeen:
-    config = request.engine_config
-    if settings.engine == "fake":
-        return ModelSeen("the fake engine, which needs none", None)
-    model = resolve_model(config.model, config.checkpoint_path, models_dir=settings.models)
-    folder = Path(model)
-    if folder.is_absolute():
-        return ModelSeen(model, read_checkpoint_facts(folder))
-    if "://" in model:
-        return ModelSeen(model, None)
-    warning = f"no folder {model!r} in {settings.models}: the engine asks the model hub for it"
-    return ModelSeen(f"{model} on the model hub", None, (warning,))
-
-
-def _engine_warnings(request: CreateBatchCompletionsV2Request, settings: Settings) -> list[str]:
-    if settings.engine == "fake":
-        return []
-    return engine_args(request.engine_config, settings.engine_args).warnings
-
-
-def _survey_of(request: CreateBatchCompletionsV2Request) -> Survey:
-    config = request.engine_config
-    return Survey(models=(config.model, config.served_model_name or config.model))
-
-
-def _check_by(survey: Survey) -> ItemCheck:
-    return lambda kind, item, _: survey.take(kind, item)
-
-
-def _as_json(made: Plan, warnings: tuple[str, ...]) -> dict[str, Any]:
+def _as_json(made: Plan) -> dict[str, Any]:
     hardware, items, model = made.hardware, made.items, made.model
     facts = model.facts if model else None
     return {
         "accepted": not made.errors,
         "errors": [{"pointer": error.pointer, "message": error.message} for error in made.errors],
-        "warnings": list(warnings),
+        "warnings": list(made.warnings),
         "model": {
             "name": made.request.engine_config.model,
             "source": model.source if model else None,
@@ -151,7 +95,7 @@ def _as_json(made: Plan, warnings: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def _print(made: Plan, warnings: tuple[str, ...]) -> None:
+def _print(made: Plan) -> None:
     facts = Table(box=None, pad_edge=False, show_header=False)
     facts.add_column(no_wrap=True)
     facts.add_column()
@@ -162,7 +106,7 @@ def _print(made: Plan, warnings: tuple[str, ...]) -> None:
     if made.items and made.items.first_refused:
         console.print()
         console.print(_refusals(made))
-    for warning in warnings:
+    for warning in made.warnings:
         note(f"warning: {warning}")
     if made.errors:
         note("the request would be refused:")

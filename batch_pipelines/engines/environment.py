@@ -25,7 +25,7 @@ _PREFIXES = (
     # Where weights come from.
     "HF_", "HUGGING_FACE_", "HUGGINGFACE_", "TRANSFORMERS_", "TOKENIZERS_", "SAFETENSORS_", "MODELSCOPE_",
     # Checkpoints in object storage.
-    "AWS_", "AZURE_", "RUNAI_STREAMER_",
+    "AWS_", "AZURE_", "RUNAI_STREAMER_", "S3_",
     # The engine and its compilers.
     "VLLM_", "TORCH", "PYTORCH_", "TRITON_", "FLASHINFER_",
     # Devices and the network between them.
@@ -44,6 +44,7 @@ _SET = {
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
     "NO_COLOR": "1",
+    "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0",  # an allowed host must not lead to one that is not
     "PYTHONUNBUFFERED": "1",  # the log is read line by line while it runs
     # With its default of 5 s the server may close an idle connection just as a request goes out on it.
     "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "600",

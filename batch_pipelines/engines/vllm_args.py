@@ -98,9 +98,9 @@ def engine_args(
 ) -> VLLMArgs:
     """Translate a request's engine settings, and the deployment's where the request leaves one unset.
 
-    Each argument is one `--flag=value` element, so no value can be taken for another flag. `defaults` may
-    also name arguments of vLLM that are not fields of a request (`kv_cache_memory_bytes`); an explicit null
-    is the same as unset.
+    Each argument is one `--flag=value` element, so no value can be taken for another flag; only a list, which
+    no field of a request is, has its values in elements of their own. `defaults` may also name arguments of
+    vLLM that are not fields of a request (`kv_cache_memory_bytes`); an explicit null is the same as unset.
 
     Args:
         model_config: The request's settings.
@@ -113,14 +113,21 @@ def engine_args(
     warnings: list[str] = []
     settings = {**_resolve(defaults, []), **_resolve(_set_fields(model_config), warnings)}
     settings |= _settings_for(needs, settings)
-    args: dict[str, str] = {}
+    args: dict[str, list[str]] = {}
     for name, value in settings.items():
         if name in DROPPED:
             warnings.append(f"model_config.{name} has no effect: {DROPPED[name]}")
         elif name not in NOT_ARGUMENTS:
             flag = FLAGS.get(name, "--" + name.replace("_", "-"))
-            args[flag] = _argument(flag, _TRANSLATE.get(name, _same)(value, warnings))
-    return VLLMArgs(list(args.values()), warnings)
+            args[flag] = _arguments(flag, _TRANSLATE.get(name, _same)(value, warnings))
+    return VLLMArgs([each for argument in args.values() for each in argument], warnings)
+
+
+def merged_settings(
+    model_config: BatchCompletionsModelConfig, defaults: Mapping[str, object]
+) -> dict[str, object]:
+    """The settings an engine gets, each under its one name: the request's, and `defaults` for the rest."""
+    return {**_resolve(defaults, []), **_resolve(_set_fields(model_config), [])}
 
 
 def setting_errors(
@@ -128,14 +135,14 @@ def setting_errors(
 ) -> list[tuple[str, str]]:
     """Settings of a request that vLLM would refuse when it starts: each one's name, and what is wrong."""
     own = _resolve(_set_fields(model_config), [])
-    found = value_errors({**_resolve(defaults, []), **own})
+    found = value_errors(merged_settings(model_config, defaults))
     names = {name: alias for alias, name in ALIASES.items() if getattr(model_config, name) is None}
     return [(names.get(name, name), message) for name, message in found if name in own]
 
 
 def auto_tools(model_config: BatchCompletionsModelConfig, defaults: Mapping[str, object]) -> bool:
     """Whether the model may decide by itself to call tools: only a parser made for it finds its calls."""
-    settings = {**_resolve(defaults, []), **_resolve(_set_fields(model_config), [])}
+    settings = merged_settings(model_config, defaults)
     return bool(settings.get("tool_call_parser")) and settings.get("enable_auto_tool_choice") is not False
 
 
@@ -144,7 +151,7 @@ def default_in_flight(model_config: BatchCompletionsModelConfig, defaults: Mappi
 
     The other half waits inside the server, so that a slot that falls free is taken in the same step.
     """
-    settings = {**_resolve(defaults, []), **_resolve(_set_fields(model_config), [])}
+    settings = merged_settings(model_config, defaults)
     sequences = settings.get("max_num_seqs")
     if not isinstance(sequences, int):
         workers = 1
@@ -223,12 +230,14 @@ def _resolve(settings: Mapping[str, object], warnings: list[str]) -> dict[str, o
     return resolved
 
 
-def _argument(flag: str, value: object) -> str:
+def _arguments(flag: str, value: object) -> list[str]:
     if isinstance(value, bool):
-        return flag if value else "--no-" + flag.removeprefix("--")
-    if isinstance(value, Mapping | list | tuple):
+        return [flag if value else "--no-" + flag.removeprefix("--")]
+    if isinstance(value, list | tuple):
+        return [flag, *map(str, value)]
+    if isinstance(value, Mapping):
         value = orjson.dumps(value, default=dict).decode()
-    return f"{flag}={value}"
+    return [f"{flag}={value}"]
 
 
 def _same(value: object, _warnings: list[str]) -> object:

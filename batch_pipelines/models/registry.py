@@ -6,17 +6,16 @@ model hub.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from pathlib import Path
 
+from batch_pipelines.models.errors import ModelNotFound
+from batch_pipelines.models.local_folders import folder_identity
+
+__all__ = ["ModelNotFound", "model_identity", "resolve_model"]
+
 _HUB_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*(?:/[A-Za-z0-9_][\w.-]*)?", re.ASCII)
-_SAMPLE_BYTES = 64 * 2**10
 _REMOTE = re.compile(r"(?:s3|gs|az|abfs|abfss)://[^/\s][^\s]*")
-
-
-class ModelNotFound(ValueError):
-    """A model cannot be found where the request says it is, or its name cannot be one."""
 
 
 def resolve_model(model: str, checkpoint_path: str | None, *, models_dir: Path) -> str:
@@ -46,21 +45,10 @@ def resolve_model(model: str, checkpoint_path: str | None, *, models_dir: Path) 
 def model_identity(model: str) -> str:
     """Return what tells this model from another one that may later have the same name.
 
-    Of a folder it is a digest of its files' names, sizes, beginnings and ends: weights that were replaced
-    differ there, and a folder of many gigabytes is not read. Any other name stands for itself.
+    Of a folder it is its `folder_identity`. Any other name stands for itself.
 
     Args:
         model: From `resolve_model`.
     """
     folder = Path(model)
-    if not folder.is_absolute() or not folder.is_dir():
-        return model
-    digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        size = path.stat().st_size
-        digest.update(f"{path.relative_to(folder)}\0{size}\0".encode())
-        with path.open("rb") as file:
-            digest.update(file.read(_SAMPLE_BYTES))
-            file.seek(max(0, size - _SAMPLE_BYTES))
-            digest.update(file.read(_SAMPLE_BYTES))
-    return digest.hexdigest()
+    return folder_identity(folder) if folder.is_absolute() and folder.is_dir() else model

@@ -16,7 +16,7 @@ from batch_pipelines.preflight.protocol import Preflight
 from batch_pipelines.translation.survey import Survey
 from batch_pipelines.translation.translate import draft_of
 
-__all__ = ["ItemCheck", "accept", "check_header", "item_check", "judge"]
+__all__ = ["ItemCheck", "check_header", "item_check", "judge", "told"]
 
 ItemCheck = Callable[[ItemKind, Any, int], ItemError | None]
 """Given an item's kind, its parsed JSON and the bytes of that: why it would be refused, if it would be."""
@@ -47,11 +47,6 @@ def item_check(survey: Survey, preflight: Preflight) -> ItemCheck:
     return check
 
 
-def accept(kind: ItemKind, item: Any, size: int) -> None:
-    """The check that refuses nothing."""
-    del kind, item, size
-
-
 def check_header(fields: Mapping[str, Any]) -> None:
     """Check the fields beside the prompts of V1 content, which hold for all of them.
 
@@ -62,3 +57,8 @@ def check_header(fields: Mapping[str, Any]) -> None:
     draft = draft_of("v1", "", v1_header=fields)
     if isinstance(draft, ItemError):
         raise RequestInvalid([FieldError(pointer((draft.param or "",)), draft.message)])
+
+
+def told(notes: Mapping[str, int]) -> list[str]:
+    """What items set without effect, a sentence each with how many did."""
+    return [f"{note} ({count:,} item{'s' * (count != 1)})" for note, count in notes.items()]

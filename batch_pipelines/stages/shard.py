@@ -7,7 +7,7 @@ alone, never on the number of replicas, so the same input always gives the same 
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -23,7 +23,7 @@ from batch_pipelines.jobs.shard_files import encode_invalid, encode_valid
 from batch_pipelines.preflight.protocol import NoPreflight, Preflight
 from batch_pipelines.stages.inline import inline_input
 from batch_pipelines.stages.job import Job, JobFailed
-from batch_pipelines.stages.judge import ItemCheck, check_header, item_check, judge
+from batch_pipelines.stages.judge import ItemCheck, check_header, item_check, judge, told
 from batch_pipelines.storage.errors import ObjectNotFound
 from batch_pipelines.storage.locations import redact
 from batch_pipelines.translation.survey import Survey
@@ -137,7 +137,7 @@ def _shard_stream(
     stream = _open(job, request, limits)
     header = _checked_header(stream)
     config = request.engine_config
-    survey = Survey(models=(config.model, config.served_model_name or config.model))
+    survey = Survey((config.model, config.served_model_name))
     validator = _Validator("v1" if header is not None else None, item_check(survey, preflight))
     shards: list[ShardEntry] = []
     with _Uploads(job) as uploads:
@@ -165,7 +165,7 @@ def _shard_stream(
         invalid=sum(shard.invalid for shard in shards),
         estimated_tokens=sum(shard.estimated_tokens for shard in shards),
         needs=survey.needs,
-        warnings=(*survey.warnings, *_told(preflight.notes)),
+        warnings=(*survey.warnings, *told(preflight.notes)),
         shards=tuple(shards),
     )
 
@@ -178,10 +178,6 @@ def _checked_header(stream: InputStream) -> dict[str, Any] | None:
     except RequestInvalid as error:
         raise JobFailed(f"input_data_path: {error}") from error
     return stream.header.fields
-
-
-def _told(notes: Mapping[str, int]) -> list[str]:
-    return [f"{note} ({count:,} item{'s' * (count != 1)})" for note, count in notes.items()]
 
 
 @dataclass(slots=True)

@@ -16,14 +16,17 @@ from batch_pipelines.api.request import CreateBatchCompletionsV2Request, unknown
 from batch_pipelines.jobs.fingerprint import request_digest
 from batch_pipelines.jobs.folder import JobFolder
 from batch_pipelines.jobs.manifest import read_manifest
+from batch_pipelines.models.source import HUB_SCHEME
 from batch_pipelines.stages.job import Job
 from batch_pipelines.stages.merge import errors_path
 from batch_pipelines.storage.errors import ObjectNotFound, PathNotAllowed
 from batch_pipelines.storage.locations import InvalidPath
 from batch_pipelines.storage.object_storage import ObjectStorage
+from batch_pipelines.tool_use.policy import tool_error
 
-__all__ = ["Policy", "check_request", "read_request", "store_request"]
+__all__ = ["EngineFindings", "Policy", "check_request", "read_request", "store_request"]
 
+_HARDWARE = ("cpus", "gpus", "memory", "storage", "gpu_type", "nodes_per_worker")
 _LOOKS_LIKE_A_PATH = re.compile(r"[/.~]|[A-Za-z][A-Za-z0-9+.-]*:")
 
 
@@ -36,12 +39,33 @@ class Policy:
         max_inline_bytes: Largest inline `content`, in bytes of JSON.
         protected_roots: Folders of the deployment's own, within the allowed ones, that no request may name.
         model_roots: Folders from which models are loaded, beside the allowed ones.
+        allow_hub: Whether models and tokenizers may come from the model hub.
+        allow_code_evaluator: Whether a model may run code, in a sandbox.
+        code_evaluator_python: The Python that runs it; None for one that is found.
+        enforces_hardware: Whether replicas get the hardware a request asks for.
     """
 
     allow_trust_remote_code: bool
     max_inline_bytes: int
     protected_roots: Sequence[str] = ()
     model_roots: Sequence[str] = ()
+    allow_hub: bool = True
+    allow_code_evaluator: bool = False
+    code_evaluator_python: Path | None = None
+    enforces_hardware: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFindings:
+    """What an engine has to say of a request.
+
+    Attributes:
+        errors: What it would refuse.
+        warnings: What has no effect, or may surprise.
+    """
+
+    errors: Sequence[FieldError] = ()
+    warnings: Sequence[str] = ()
 
 
 def check_request(
@@ -49,7 +73,8 @@ def check_request(
     request: CreateBatchCompletionsV2Request,
     policy: Policy,
     *,
-    check_engine: Callable[[CreateBatchCompletionsV2Request], list[str]],
+    check_engine: Callable[[CreateBatchCompletionsV2Request], EngineFindings],
+    probe_output: bool = True,
 ) -> list[str]:
     """Check a request that keeps the contract against this deployment.
 
@@ -57,7 +82,8 @@ def check_request(
         job: The job.
         request: What it asks.
         policy: What requests may do.
-        check_engine: Returns the engine's warnings, or raises `ValueError` for what it would refuse.
+        check_engine: Asks the engine.
+        probe_output: Whether to try to write beside the output.
 
     Returns:
         Warnings: what was asked and has no effect.
@@ -67,20 +93,21 @@ def check_request(
         StorageError: The storage cannot be asked; a new attempt may succeed.
     """
     unknown = unknown_model_config_keys(request)
-    warnings = [f"model_config.{key} is unknown and has no effect" for key in unknown]
     errors = [
         *_policy_errors(request, policy),
         *_input_errors(job, request, policy),
-        *_output_errors(job, request, policy),
-        *_model_path_errors(job, request, policy),
+        *_output_errors(job, request, policy, probe=probe_output),
     ]
-    try:
-        warnings += check_engine(request)
-    except ValueError as error:
-        errors.append(FieldError("/model_config", str(error)))
+    errors += (out_of_bounds := _model_path_errors(job, request, policy))
+    found = EngineFindings() if out_of_bounds else check_engine(request)
+    errors += found.errors
     if errors:
         raise RequestInvalid(errors)
-    return warnings
+    return [
+        *(f"model_config.{key} is unknown and has no effect" for key in unknown),
+        *_hardware_warnings(request, policy),
+        *found.warnings,
+    ]
 
 
 def store_request(store: ObjectStorage, folder: JobFolder, request: CreateBatchCompletionsV2Request) -> None:
@@ -100,6 +127,11 @@ def _policy_errors(request: CreateBatchCompletionsV2Request, policy: Policy) -> 
         errors.append(
             FieldError("/model_config/trust_remote_code", "this deployment does not run checkpoints' code")
         )
+    if request.tool_config is not None:
+        error = tool_error(
+            request.tool_config, allowed=policy.allow_code_evaluator, python=policy.code_evaluator_python
+        )
+        errors += [error] if error is not None else []
     if request.content is not None:
         size = len(request.model_dump_json(by_alias=True, exclude_unset=True, include={"content"}))
         if size > policy.max_inline_bytes:
@@ -133,7 +165,16 @@ def _is_sharded(job: Job, request: CreateBatchCompletionsV2Request) -> bool:
     return known is not None and known.request_digest == request_digest(request)
 
 
-def _output_errors(job: Job, request: CreateBatchCompletionsV2Request, policy: Policy) -> list[FieldError]:
+def _hardware_warnings(request: CreateBatchCompletionsV2Request, policy: Policy) -> list[str]:
+    asked = [name for name in _HARDWARE if getattr(request, name) is not None]
+    if policy.enforces_hardware or not asked:
+        return []
+    return [f"{', '.join(asked)}: no effect, replicas of this deployment run on its machine as it is"]
+
+
+def _output_errors(
+    job: Job, request: CreateBatchCompletionsV2Request, policy: Policy, *, probe: bool
+) -> list[FieldError]:
     pointer = "/output_data_path"
     path = request.output_data_path
     errors = [
@@ -151,9 +192,10 @@ def _output_errors(job: Job, request: CreateBatchCompletionsV2Request, policy: P
             return [FieldError(pointer, "is the input file; the output would replace it")]
         if given == _place(job.data, errors_path(path)):
             return [FieldError(pointer, "has the input file as its errors file, which would be replaced")]
-    probe = f"{output}.{job.folder.job_id}.probe"
-    job.data.write(probe, b"")
-    job.data.delete(probe)
+    if probe:
+        tried = f"{output}.{job.folder.job_id}.probe"
+        job.data.write(tried, b"")
+        job.data.delete(tried)
     return []
 
 
@@ -163,7 +205,13 @@ def _model_path_errors(
     errors = []
     for name in ("checkpoint_path", "tokenizer"):
         path = getattr(request.engine_config, name)
-        if path is None or not (name == "checkpoint_path" or _LOOKS_LIKE_A_PATH.match(path)):
+        if path is None:
+            continue
+        if name == "checkpoint_path" and path.startswith(HUB_SCHEME):
+            continue  # the hub is no storage; whether it may be used is told where the model is located
+        if name == "tokenizer" and not _LOOKS_LIKE_A_PATH.match(path):
+            if not policy.allow_hub:
+                errors.append(FieldError("/model_config/tokenizer", "this deployment has no model hub"))
             continue
         if not _lies_in(policy.model_roots, path):
             errors += _path_errors(job, f"/model_config/{name}", path, policy)

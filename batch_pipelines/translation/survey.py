@@ -48,7 +48,7 @@ class Survey:
         silent: For each field without effect that nothing else shows, how many items set it.
     """
 
-    def __init__(self, models: Collection[str] = ()) -> None:
+    def __init__(self, models: Collection[str | None] = ()) -> None:
         """See the class.
 
         Args:

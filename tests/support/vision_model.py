@@ -72,7 +72,7 @@ def make_vision_model(language_model: Path, folder: Path) -> Path:
         )
         torch.manual_seed(0)
         model = Idefics3ForConditionalGeneration(config)
-        model.to(dtype=torch.bfloat16)
+        model.bfloat16()
         model.model.text_model.load_state_dict(language.model.state_dict())
         model.tie_weights()
         model.save_pretrained(folder)

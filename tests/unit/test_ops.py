@@ -1,6 +1,7 @@
 """The job in one process: how stages' failures become Dagster's, and what a re-run does."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +9,13 @@ import dagster as dg
 import orjson
 import pytest
 
-from batch_pipelines.api.request import CreateBatchCompletionsV2Request
 from batch_pipelines.definitions import build_defs
 from batch_pipelines.engines.fake import FakeEngine, read_journal
-from batch_pipelines.engines.needs import EngineNeeds
 from batch_pipelines.ops import _plan
 from batch_pipelines.run_config import ASSET, JOB, PARTITION_TAG
 from batch_pipelines.settings import Settings
 from batch_pipelines.stages.validate import store_request
-from resources.engines import FakeEngines
+from resources.fake_engines import FakeEngines
 from tests.support.jobs import chat, make_job, make_request, shard, write_input
 
 QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
@@ -121,12 +120,11 @@ def test_steps_refuse_a_plan_that_was_made_for_another_request(tmp_path: Path) -
 def test_engine_that_does_not_start_fails_the_merge_with_its_reason(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def make(
-        _: FakeEngines, __: CreateBatchCompletionsV2Request, ___: EngineNeeds, ____: Callable[[str], None]
-    ) -> FakeEngine:
-        return FakeEngine(start_error="no such model")
+    @contextmanager
+    def ready(*_: object, **__: object) -> Iterator[Callable[[], FakeEngine]]:
+        yield lambda: FakeEngine(start_error="no such model")
 
-    monkeypatch.setattr(FakeEngines, "make", make)
+    monkeypatch.setattr(FakeEngines, "ready", ready)
     text = failure_of(site.run(data_parallelism=2), "merge_outputs")
     assert "3 of 3 shards are not committed" in text
     assert "replica 0: no such model" in text

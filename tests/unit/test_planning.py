@@ -2,6 +2,7 @@
 
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ from batch_pipelines.api.request import CreateBatchCompletionsV2Request
 from batch_pipelines.hardware.gpus import load_table
 from batch_pipelines.inputs.reader import InputStream, RawItem
 from batch_pipelines.planning import Deployment, ModelSeen, Plan, plan_request
+from batch_pipelines.preflight.protocol import NoPreflight
 from batch_pipelines.stages.count import count_items
-from batch_pipelines.stages.judge import ItemCheck
-from batch_pipelines.stages.validate import Policy
+from batch_pipelines.stages.validate import EngineFindings, Policy
 from tests.support import model_configs as known
 from tests.support.hardware import facts_of
 from tests.support.jobs import chat, write_input
@@ -33,11 +34,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def deployment(folder: Path, *, gpus_available: bool = True) -> Deployment:
+POLICY = Policy(allow_trust_remote_code=False, max_inline_bytes=1000, enforces_hardware=True)
+
+
+def deployment(folder: Path, *, gpus_available: bool = True, policy: Policy = POLICY) -> Deployment:
     return Deployment(
         store=(folder / "store").as_uri(),
         roots=((folder / "data").as_uri(),),
-        policy=Policy(allow_trust_remote_code=False, max_inline_bytes=1000),
+        policy=policy,
         max_item_bytes=1000,
         table=load_table(),
         gpus_available=gpus_available,
@@ -57,13 +61,16 @@ def request_for(
     return parse_request(body)
 
 
-def make_plan(folder: Path, request: CreateBatchCompletionsV2Request, **changes: Any) -> Plan:
+def make_plan(
+    folder: Path, request: CreateBatchCompletionsV2Request, policy: Policy = POLICY, **changes: Any
+) -> Plan:
     settings: dict[str, Any] = {
         "look": lambda _: LLAMA,
-        "check_engine": lambda _: [],
+        "check_engine": lambda _: EngineFindings(),
+        "open_preflight": lambda _: NoPreflight(),
         **changes,
     }
-    return plan_request(request, deployment(folder), **settings)
+    return plan_request(request, deployment(folder, policy=policy), **settings)
 
 
 def everything_in(folder: Path) -> list[tuple[Path, float]]:
@@ -105,20 +112,17 @@ def test_refused_items_are_counted_and_the_first_ten_shown(folder: Path) -> None
 
 def test_items_are_checked_against_the_model(folder: Path) -> None:
     write_input(folder, [chat("short"), chat("x" * 200)])
-    seen: list[ModelSeen | None] = []
 
-    def checks(model: ModelSeen | None) -> ItemCheck:
-        seen.append(model)
-        return check
+    class ShortOnly(NoPreflight):
+        """Refuses what is long."""
 
-    def check(kind: ItemKind, item: Any, size: int) -> ItemError | None:
-        assert kind == "chat"
-        assert size == len(orjson.dumps(item))
-        too_long = ItemError(message="too long", type="BadRequestError", param="messages", code=400)
-        return too_long if size > 200 else None
+        def check(self, kind: ItemKind, item: Any, size: int) -> ItemError | None:
+            assert kind == "chat"
+            assert size == len(orjson.dumps(item))
+            too_long = ItemError(message="too long", type="BadRequestError", param="messages", code=400)
+            return too_long if size > 200 else None
 
-    found = make_plan(folder, request_for(folder), check_items=checks).items
-    assert seen == [LLAMA]
+    found = make_plan(folder, request_for(folder), open_preflight=lambda _: ShortOnly()).items
     assert found is not None
     assert [(each.index, each.field) for each in found.first_refused] == [(1, "messages")]
 
@@ -160,10 +164,8 @@ def test_everything_wrong_with_the_request_is_told_at_once(folder: Path) -> None
         gpus=16,
     )
 
-    def refuse(_: CreateBatchCompletionsV2Request) -> list[str]:
-        raise ValueError("the engine says no")
-
-    plan = make_plan(folder, request, check_engine=refuse)
+    refusal = EngineFindings([FieldError("/model_config", "the engine says no")])
+    plan = make_plan(folder, request, check_engine=lambda _: refusal)
     assert {error.pointer for error in plan.errors} == {
         "/model_config/trust_remote_code",
         "/output_data_path",
@@ -194,7 +196,7 @@ def test_input_that_is_none_is_an_error_of_its_path(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("config", "pointer"),
-    [({}, "/model_config/model"), ({"checkpoint_path": "/data/x"}, "/model_config/checkpoint_path")],
+    [({}, "/model_config/model"), ({"checkpoint_path": "{data}/x"}, "/model_config/checkpoint_path")],
 )
 def test_model_that_cannot_be_had_is_told_where_it_was_named(
     folder: Path, config: dict[str, Any], pointer: str
@@ -204,21 +206,31 @@ def test_model_that_cannot_be_had_is_told_where_it_was_named(
     def look(_: CreateBatchCompletionsV2Request) -> ModelSeen:
         raise ValueError("no such model")
 
-    plan = make_plan(folder, request_for(folder, config), look=look)
+    inside = {name: value.format(data=folder / "data") for name, value in config.items()}
+    plan = make_plan(folder, request_for(folder, inside), look=look)
     assert FieldError(pointer, "no such model") in plan.errors
     assert plan.model is None
 
 
-def test_warnings_of_engine_and_model_are_passed_on(folder: Path) -> None:
-    write_input(folder, [chat("hello")])
+def test_warnings_of_the_engine_and_of_the_items_are_passed_on(folder: Path) -> None:
+    write_input(folder, [chat("hello", stream=True)])
     plan = make_plan(
         folder,
         request_for(folder, {"no_such_setting": 1}),
-        check_engine=lambda _: ["from the engine"],
-        look=lambda _: ModelSeen("x", LLAMA.facts, ("from the model",)),
+        check_engine=lambda _: EngineFindings(warnings=["from the engine"]),
     )
-    assert plan.warnings[1:] == ("from the engine", "from the model")
     assert "no_such_setting" in plan.warnings[0]
+    assert plan.warnings[1] == "from the engine"
+    assert "`stream` has no effect" in plan.warnings[-1]
+
+
+def test_hardware_that_cannot_be_is_an_error_only_where_it_is_looked_at(folder: Path) -> None:
+    write_input(folder, [chat("hello")])
+    request = request_for(folder, gpus=100)
+    assert make_plan(folder, request).errors
+    lax = make_plan(folder, request, replace(POLICY, enforces_hardware=False))
+    assert lax.errors == ()
+    assert any("does not look at it" in warning for warning in lax.warnings)
 
 
 def test_memory_does_not_grow_with_the_input() -> None:

@@ -24,7 +24,10 @@ def _model(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = settings.models / "tiny"
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(known.QWEN25_05B))
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
     monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
 
 
 @pytest.fixture
@@ -102,10 +105,17 @@ def test_plan_reads_stdin_and_prints_json(invoke: Invoke, request_file: Callable
     ]
 
 
+def test_hardware_that_nobody_looks_at_is_a_warning(invoke: Invoke, request_file: Callable[..., str]) -> None:
+    result = invoke("plan", request_file(gpus=100))
+    assert result.exit_code == 0
+    assert "gpus: no effect" in result.stderr
+
+
 def test_a_request_that_would_be_refused_exits_with_2_and_shows_the_rest(
-    invoke: Invoke, request_file: Callable[..., str]
+    invoke: Invoke, request_file: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = request_file(gpus=2, model_config={"model": "tiny", "trust_remote_code": True})
+    monkeypatch.setenv("BATCH_PIPELINES_ENFORCE_HARDWARE", "true")
+    file = request_file(gpus=100, model_config={"model": "tiny", "trust_remote_code": True})
     result = invoke("plan", file)
     assert result.exit_code == 2
     for pointer in ("/gpus", "/model_config/trust_remote_code"):
@@ -139,16 +149,16 @@ def test_a_model_of_the_hub_is_a_guess_with_a_warning(
     result = invoke("plan", request_file(model_config={"model": "Qwen/Qwen2.5-7B-Instruct"}))
     assert result.exit_code == 0
     assert "a guess" in result.stdout
-    assert "model hub" in result.stderr
+    assert "cannot be looked at now" in result.stderr
 
 
-def test_a_checkpoint_that_tells_nothing_is_refused(
+def test_a_checkpoint_that_tells_nothing_is_warned_of(
     invoke: Invoke, settings: Settings, request_file: Callable[..., str]
 ) -> None:
     file = request_file()
     (settings.models / "tiny" / "config.json").write_text("{}")
     result = invoke("plan", file)
-    assert result.exit_code == 2
+    assert result.exit_code == 0
     assert "num_hidden_layers is missing" in result.stderr
 
 

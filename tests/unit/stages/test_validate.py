@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from batch_pipelines.api.errors import RequestInvalid
+from batch_pipelines.api.errors import FieldError, RequestInvalid
 from batch_pipelines.api.request import CreateBatchCompletionsV2Request
 from batch_pipelines.stages.job import Job
-from batch_pipelines.stages.validate import Policy, check_request, read_request, store_request
+from batch_pipelines.stages.validate import EngineFindings, Policy, check_request, read_request, store_request
 from batch_pipelines.storage.object_storage import ObjectInfo, ObjectStorage, StorageError
 from tests.support.jobs import chat, make_job, make_request, write_input
 
 POLICY = Policy(allow_trust_remote_code=False, max_inline_bytes=1000)
 
 
-def refuse_nothing(_: CreateBatchCompletionsV2Request) -> list[str]:
-    return []
+def refuse_nothing(_: CreateBatchCompletionsV2Request) -> EngineFindings:
+    return EngineFindings()
 
 
 def errors_of(folder: Path, **fields: Any) -> dict[str, str]:
@@ -78,18 +78,19 @@ def test_inline_content_over_the_limit_is_refused_with_both_sizes(tmp_path: Path
 
 
 def test_settings_the_engine_refuses_are_errors_of_the_request(tmp_path: Path) -> None:
-    def refuse(_: CreateBatchCompletionsV2Request) -> list[str]:
-        raise ValueError("max_model_len is too long")
+    def refuse(_: CreateBatchCompletionsV2Request) -> EngineFindings:
+        return EngineFindings([FieldError("/model_config/max_model_len", "is too long")])
 
     write_input(tmp_path, [chat("a")])
-    with pytest.raises(RequestInvalid, match="/model_config: max_model_len is too long"):
+    with pytest.raises(RequestInvalid, match="/model_config/max_model_len: is too long"):
         check_request(make_job(tmp_path), make_request(tmp_path), POLICY, check_engine=refuse)
 
 
 def test_unknown_keys_of_the_model_config_are_warnings(tmp_path: Path) -> None:
     write_input(tmp_path, [chat("a")])
     request = make_request(tmp_path, model_config={"model": "m", "labels": {"team": "x"}, "max_modl_len": 5})
-    warnings = check_request(make_job(tmp_path), request, POLICY, check_engine=lambda _: ["from the engine"])
+    found = EngineFindings(warnings=["from the engine"])
+    warnings = check_request(make_job(tmp_path), request, POLICY, check_engine=lambda _: found)
     assert len(warnings) == 3
     assert "model_config.labels is unknown" in warnings[0]
     assert "max_model_len" in warnings[1]
@@ -160,3 +161,39 @@ def test_storage_that_fails_for_a_moment_is_not_the_requests_fault(tmp_path: Pat
     down = Job(folder=job.folder, store=job.store, data=Down(roots=[str(tmp_path / "data")]))
     with pytest.raises(StorageError, match="503"):
         check_request(down, make_request(tmp_path), POLICY, check_engine=refuse_nothing)
+
+
+def test_the_engine_is_not_asked_about_a_model_outside_the_roots(tmp_path: Path) -> None:
+    def look(_: CreateBatchCompletionsV2Request) -> EngineFindings:
+        raise AssertionError("the engine looked at it")
+
+    write_input(tmp_path, [chat("a")])
+    request = make_request(tmp_path, model_config={"model": "m", "checkpoint_path": "s3://somebody/else"})
+    with pytest.raises(RequestInvalid, match="checkpoint_path"):
+        check_request(make_job(tmp_path), request, POLICY, check_engine=look)
+
+
+def test_the_hub_is_no_storage_and_can_be_closed(tmp_path: Path) -> None:
+    write_input(tmp_path, [chat("a")])
+    config = {"model": "m", "checkpoint_path": "hf://owner/name"}
+    assert errors_of(tmp_path, model_config=config) == {}
+    closed = replace(POLICY, allow_hub=False)
+    request = make_request(tmp_path, model_config={"model": "m", "tokenizer": "owner/name"})
+    with pytest.raises(RequestInvalid, match="has no model hub"):
+        check_request(make_job(tmp_path), request, closed, check_engine=refuse_nothing)
+
+
+def test_hardware_that_nobody_looks_at_is_a_warning(tmp_path: Path) -> None:
+    write_input(tmp_path, [chat("a")])
+    request = make_request(tmp_path, cpus=4, gpus=0)
+    (warning,) = check_request(make_job(tmp_path), request, POLICY, check_engine=refuse_nothing)
+    assert warning == "cpus, gpus: no effect, replicas of this deployment run on its machine as it is"
+    strict = replace(POLICY, enforces_hardware=True)
+    assert check_request(make_job(tmp_path), request, strict, check_engine=refuse_nothing) == []
+
+
+def test_a_tool_is_refused_where_the_deployment_does_not_allow_it(tmp_path: Path) -> None:
+    write_input(tmp_path, [chat("a")])
+    errors = errors_of(tmp_path, tool_config={"name": "code_evaluator"})
+    assert "ALLOW_CODE_EVALUATOR" in errors["/tool_config"]
+    assert set(errors_of(tmp_path, tool_config={"name": "browser"})) == {"/tool_config/name"}

@@ -1,0 +1,279 @@
+"""vLLM as the engine: which model it loads, how it is set up, and what a request may ask of it."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from batch_pipelines.api.errors import FieldError
+from batch_pipelines.api.model_config import BatchCompletionsModelConfig
+from batch_pipelines.api.request import CreateBatchCompletionsV2Request
+from batch_pipelines.engines.needs import EngineNeeds
+from batch_pipelines.engines.protocol import Engine, EngineSpec
+from batch_pipelines.engines.vllm_args import auto_tools, engine_args, merged_settings, setting_errors
+from batch_pipelines.engines.vllm_server import VLLMServer
+from batch_pipelines.hardware.choose import HardwareInvalid, infer_hardware
+from batch_pipelines.hardware.gpus import HardwareTable
+from batch_pipelines.models.cache import evict, in_use
+from batch_pipelines.models.catalog import ModelCatalog
+from batch_pipelines.models.checkpoint_facts import (
+    CheckpointFacts,
+    CheckpointUnreadable,
+    read_checkpoint_facts,
+)
+from batch_pipelines.models.checkpoints import (
+    CheckpointPeek,
+    EngineModel,
+    Remotes,
+    identity,
+    peek_checkpoint,
+    provide_model,
+)
+from batch_pipelines.models.errors import CheckpointRefused, ModelNotFound
+from batch_pipelines.models.file_choice import Wanted
+from batch_pipelines.models.source import ModelSource, locate_model
+from batch_pipelines.planning import ModelSeen
+from batch_pipelines.preflight.job import check_job
+from batch_pipelines.preflight.model_preflight import ModelPreflight
+from batch_pipelines.preflight.protocol import NoPreflight, Preflight
+from batch_pipelines.preflight.settings import PreflightSettings
+from batch_pipelines.stages.validate import EngineFindings
+from resources.engines import Check, Log
+
+__all__ = ["VLLM_VERSION", "ModelAccess", "VLLMEngines"]
+
+VLLM_VERSION: Final = "0.32.0"
+"""The engine that all images of a deployment bring; `pyproject.toml` pins the same."""
+
+
+@dataclass(frozen=True)
+class ModelAccess:
+    """Where a deployment's models come from.
+
+    Attributes:
+        models_dir: Folder of model folders, found by name.
+        cache: Folder of what was fetched.
+        cache_bytes: How large the cache may grow.
+        catalog: The names the deployment knows.
+        remotes: The object stores and the hub.
+        allow_hub: Whether models may come from the model hub.
+        allow_pickle: Whether weights may be pickles, which can run code when they are loaded.
+    """
+
+    models_dir: Path
+    cache: Path
+    cache_bytes: int
+    catalog: ModelCatalog
+    remotes: Remotes
+    allow_hub: bool = True
+    allow_pickle: bool = False
+
+    def locate(self, config: BatchCompletionsModelConfig) -> ModelSource:
+        """Find a request's model; raises `ModelNotFound`."""
+        return locate_model(
+            config, catalog=self.catalog, models_dir=self.models_dir, allow_hub=self.allow_hub
+        )
+
+
+@dataclass(frozen=True)
+class VLLMEngines:
+    """vLLM, as a child process of the step that needs it.
+
+    Attributes:
+        models: Where models come from.
+        hardware: GPU types and nodes.
+        start_timeout_sec: Seconds it may take to load its model.
+        side_by_side: Replicas that share this machine's cores at most.
+        enforce_hardware: Whether a replica gets the hardware a request asks for, and no other.
+        media_domains: Hosts from which the engine may fetch images.
+        engine_args: Engine arguments for what a request leaves unset.
+        environment: Environment variables of the engine's process.
+    """
+
+    models: ModelAccess
+    hardware: HardwareTable
+    start_timeout_sec: float
+    side_by_side: int = 1
+    enforce_hardware: bool = False
+    media_domains: tuple[str, ...] = ()
+    engine_args: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self, request: CreateBatchCompletionsV2Request) -> EngineFindings:
+        """See `Engines.check`."""
+        config = request.engine_config
+        try:
+            source = self.models.locate(config)
+            peek = self._peek(source, config)
+        except (ModelNotFound, CheckpointRefused) as error:
+            named = "checkpoint_path" if config.checkpoint_path else "model"
+            return EngineFindings([FieldError(f"/model_config/{named}", str(error))])
+        defaults = self._defaults(source)
+        errors = [FieldError(f"/model_config/{name}", why) for name, why in setting_errors(config, defaults)]
+        warnings = [*source.warnings]
+        facts = _facts(peek, warnings)
+        try:
+            warnings += engine_args(config, defaults).warnings
+            if self.enforce_hardware:
+                infer_hardware(request, facts, self.hardware, gpus_available=True, engine_defaults=defaults)
+        except HardwareInvalid as invalid:
+            errors += invalid.errors
+        except ValueError as error:
+            errors.append(FieldError("/model_config", str(error)))
+        if peek is None:
+            warnings.append(f"{source} cannot be looked at now, so nothing is checked against it")
+        else:
+            errors += _context_errors(config, defaults, facts)
+            found = check_job(peek.folder, self._preflight_settings(config, source, facts))
+            errors += [FieldError("/model_config", problem) for problem in found.problems]
+            warnings += found.warnings
+        return EngineFindings(errors, warnings)
+
+    def look(self, request: CreateBatchCompletionsV2Request) -> ModelSeen:
+        """See `Engines.look`."""
+        source = self.models.locate(request.engine_config)
+        facts = _facts(self._peek(source, request.engine_config))
+        return ModelSeen(str(source.folder) if source.kind == "folder" else str(source), facts)
+
+    def identity(self, request: CreateBatchCompletionsV2Request) -> str:
+        """See `Engines.identity`."""
+        source = self.models.locate(request.engine_config)
+        facts = {
+            "engine": f"vllm=={VLLM_VERSION}",
+            "arguments": self._defaults(source),
+            "environment": self.environment,
+            "model": identity(source, self.models.remotes),
+        }
+        return orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode()
+
+    def preflight(self, request: CreateBatchCompletionsV2Request) -> Preflight:
+        """See `Engines.preflight`."""
+        config = request.engine_config
+        source = self.models.locate(config)
+        peek = self._peek(source, config)
+        if peek is None:
+            return NoPreflight()
+        return ModelPreflight(peek.folder, self._preflight_settings(config, source, _facts(peek)))
+
+    @contextmanager
+    def ready(
+        self, request: CreateBatchCompletionsV2Request, needs: EngineNeeds, *, check: Check, log: Log
+    ) -> Iterator[Callable[[], Engine]]:
+        """See `Engines.ready`."""
+        config = request.engine_config
+        source = self.models.locate(config)
+        wanted = self._wanted(config, source)
+        for name in evict(self.models.cache, self.models.cache_bytes):
+            log(f"{name} was removed from the cache of models, to make room")
+        model = provide_model(source, self.models.cache, self.models.remotes, wanted, check=check, log=log)
+        with in_use(self.models.cache, model.folder or self.models.models_dir):
+            yield lambda: VLLMServer(
+                self._spec(request, source, model, needs, log), start_timeout_sec=self.start_timeout_sec
+            )
+
+    def _spec(
+        self,
+        request: CreateBatchCompletionsV2Request,
+        source: ModelSource,
+        model: EngineModel,
+        needs: EngineNeeds,
+        log: Log,
+    ) -> EngineSpec:
+        config = request.engine_config
+        if model.folder is not None:
+            config = config.model_copy(update={"revision": None})  # that revision is what was fetched
+        environment = dict(self.environment)
+        if environment.get("VLLM_CPU_OMP_THREADS_BIND") == "nobind":
+            # Unbound threads stall each other once there are more of them, over all replicas, than cores.
+            cores = len(os.sched_getaffinity(0))
+            threads = max(1, cores // min(request.replicas, self.side_by_side))
+            environment.setdefault("OMP_NUM_THREADS", str(threads))
+        if model.folder is not None and source.kind != "folder":
+            environment.setdefault("HF_HUB_OFFLINE", "1")  # all of it is here
+        return EngineSpec(
+            model=model.model,
+            served_model_name=config.served_model_name or config.model,
+            model_config=config,
+            defaults={**self._defaults(source), **model.engine_args, **self._media()},
+            needs=needs,
+            environment=environment,
+            log=log,
+        )
+
+    def _media(self) -> dict[str, Any]:
+        """Let the engine fetch images only where a deployment says so; `localhost` is nobody's image host."""
+        return {"allowed_media_domains": list(self.media_domains) or ["invalid"]}
+
+    def _defaults(self, source: ModelSource) -> dict[str, Any]:
+        return {**self.engine_args, **source.engine_args}
+
+    def _wanted(self, config: BatchCompletionsModelConfig, source: ModelSource) -> Wanted:
+        settings = merged_settings(config, self._defaults(source))
+        return Wanted(
+            include_code=settings.get("trust_remote_code") is True,
+            allow_pickle=self.models.allow_pickle,
+            load_format=str(settings.get("load_format") or "auto"),
+        )
+
+    def _peek(self, source: ModelSource, config: BatchCompletionsModelConfig) -> CheckpointPeek | None:
+        return peek_checkpoint(
+            source,
+            self.models.cache,
+            self.models.remotes,
+            self._wanted(config, source),
+            check=lambda: None,
+            log=lambda _: None,
+            hub_required=False,
+        )
+
+    def _preflight_settings(
+        self, config: BatchCompletionsModelConfig, source: ModelSource, facts: CheckpointFacts | None
+    ) -> PreflightSettings:
+        defaults = self._defaults(source)
+        settings = merged_settings(config, defaults)
+        longest = settings.get("max_model_len")
+        tokenizer = settings.get("tokenizer")
+        context = facts.context if facts else None
+        return PreflightSettings(
+            context=longest if isinstance(longest, int) and longest > 0 else context,
+            vocab_size=facts.vocab_size if facts else None,
+            chat_template=_text(settings.get("chat_template")),
+            tokenizer_folder=Path(tokenizer) if isinstance(tokenizer, str) and tokenizer[:1] == "/" else None,
+            tokenizer_mode=_text(settings.get("tokenizer_mode")) or "auto",
+            skip_tokenizer=settings.get("skip_tokenizer_init") is True,
+            vision=facts.vision if facts else False,
+            media_domains=frozenset(self.media_domains),
+            auto_tools=auto_tools(config, defaults),
+        )
+
+
+def _context_errors(
+    config: BatchCompletionsModelConfig, defaults: Mapping[str, Any], facts: CheckpointFacts | None
+) -> list[FieldError]:
+    longest = merged_settings(config, defaults).get("max_model_len")
+    context = facts.context if facts else None
+    if not isinstance(longest, int) or context is None or longest <= context:
+        return []
+    name = "max_context_length" if config.max_model_len is None else "max_model_len"
+    why = f"is {longest:,}; the model's context is {context:,} tokens, so ask for no more"
+    return [FieldError(f"/model_config/{name}", why)]
+
+
+def _facts(peek: CheckpointPeek | None, warnings: list[str] | None = None) -> CheckpointFacts | None:
+    """What a checkpoint's files tell; an architecture of its own is left to the engine, with a warning."""
+    if peek is None:
+        return None
+    try:
+        return read_checkpoint_facts(peek.folder, weight_bytes=peek.weight_bytes)
+    except CheckpointUnreadable as error:
+        if warnings is not None:
+            warnings.append(f"nothing is known of the model's size, context or vocabulary: {error}")
+        return None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
