@@ -59,6 +59,9 @@ class VLLMServer:
     """Runs one vLLM server for one job.
 
     Used from one event loop, which may run in any thread.
+
+    Attributes:
+        spec: What it serves and how.
     """
 
     def __init__(
@@ -77,7 +80,7 @@ class VLLMServer:
             start_timeout_sec: How long loading the model may take. A server that exits is noticed at once.
             grace_sec: Seconds the server has to end by itself before it is killed.
         """
-        self._spec = spec
+        self.spec = spec
         self._command = tuple(command)
         self._start_timeout_sec = start_timeout_sec
         self._grace_sec = grace_sec
@@ -152,16 +155,16 @@ class VLLMServer:
     def _launch(self) -> _Run:
         directory = _private_directory()
         try:
-            translated = engine_args(self._spec.model_config, self._spec.defaults, self._spec.needs)
+            translated = engine_args(self.spec.model_config, self.spec.defaults, self.spec.needs)
             for warning in translated.warnings:
-                self._spec.log(warning)
+                self.spec.log(warning)
             environment = engine_environment(
-                os.environ, {"VLLM_RPC_BASE_PATH": str(directory), **self._spec.environment}
+                os.environ, {"VLLM_RPC_BASE_PATH": str(directory), **self.spec.environment}
             )
             arguments = [
                 f"--uds={directory / 'api'}",
-                f"--model={self._spec.model}",
-                f"--served-model-name={self._spec.served_model_name}",
+                f"--model={self.spec.model}",
+                f"--served-model-name={self.spec.served_model_name}",
                 "--disable-uvicorn-access-log",  # else a line in the log for each item
                 *translated.args,
             ]
@@ -169,7 +172,7 @@ class VLLMServer:
                 [*self._command, *arguments],
                 environment=environment,
                 directory=directory,
-                log=self._spec.log,
+                log=self.spec.log,
                 grace_sec=self._grace_sec,
             )
         except (OSError, ValueError) as error:

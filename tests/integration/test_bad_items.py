@@ -75,7 +75,7 @@ BAD_CHATS: list[tuple[str, dict[str, Any], str]] = [
         "tool_choice",
     ),
     ("choice without tools", chat("a", tool_choice="required"), "tool_choice"),
-    ("tools the model cannot decide on", chat("a", tools=[TOOL]), "tools"),
+    ("tools the model cannot decide on", chat("a", tools=[TOOL]), "tool_choice"),
     (
         "tool with a broken schema",
         chat(
@@ -125,13 +125,13 @@ BAD_PROMPTS: list[tuple[str, dict[str, Any], str]] = [
     ("negative token", {"prompt": [-1]}, "prompt"),
     ("prompt over the context", {"prompt": "word " * 2 * CONTEXT}, "prompt"),
     ("prompt of exactly the context", {"prompt": [5] * CONTEXT}, "prompt"),
-    ("prompt and answer over the context", {"prompt": [5] * (CONTEXT - 1), "max_tokens": 2}, "max_tokens"),
     ("suffix", {"prompt": "a", "suffix": "b"}, "suffix"),
     ("too many logprobs", {"prompt": "a", "logprobs": 10**6}, "logprobs"),
     ("no tokens", {"prompt": "a", "max_tokens": 0}, "max_tokens"),
 ]
 GOOD_PROMPTS: list[tuple[str, dict[str, Any]]] = [
     ("one below the context", {"prompt": [5] * (CONTEXT - 1), "max_tokens": 1}),
+    ("more wanted than there is room for", {"prompt": [5] * (CONTEXT - 1), "max_tokens": 2}),
     ("null max_tokens", {"prompt": "a", "max_tokens": None}),
     ("special tokens' text", {"prompt": "<|im_start|>user\nhi<|im_end|>", "max_tokens": 4}),
     ("separators of lines", {"prompt": "a\u2028b\u2029c\u0085d\x0be\x0cf", "max_tokens": 4}),
@@ -171,19 +171,8 @@ def mixed(
     return [*items, {**good, "custom_id": "good"}], [*fields, None]
 
 
-@pytest.mark.parametrize(
-    ("name", "bad", "good"),
-    [
-        ("chats", BAD_CHATS, chat("What is the capital of Japan?", temperature=0, max_tokens=16)),
-        ("prompts", BAD_PROMPTS, {"prompt": "The capital of Japan is", "temperature": 0, "max_tokens": 8}),
-    ],
-)
-def test_good_items_are_answered_and_each_bad_one_names_its_field(
-    site: Deployment, name: str, bad: list[tuple[str, dict[str, Any], str]], good: dict[str, Any]
-) -> None:
-    items, fields = mixed(bad, good)
-    records, _ = run(site, name, items)
-    assert len(records) == len(items)
+def check(items: list[dict[str, Any]], fields: list[str | None], records: list[dict[str, Any]]) -> None:
+    """Good items must be answered rightly, and each bad one have an error that names its field."""
     wrong = []
     for item, field, record in zip(items, fields, records, strict=True):
         assert record["custom_id"] == item["custom_id"]
@@ -198,16 +187,27 @@ def test_good_items_are_answered_and_each_bad_one_names_its_field(
     assert wrong == []
 
 
-def test_unusual_items_that_are_fine_are_answered(site: Deployment) -> None:
-    records, job_id = run(site, "unusual", [{**item, "custom_id": what} for what, item in GOOD_PROMPTS])
-    assert [(record["custom_id"], record.get("error")) for record in records] == [
-        (what, None) for what, _ in GOOD_PROMPTS
+def test_good_chats_are_answered_and_each_bad_one_names_its_field(site: Deployment) -> None:
+    items, fields = mixed(BAD_CHATS, chat("What is the capital of Japan?", temperature=0, max_tokens=16))
+    records, _ = run(site, "chats", items)
+    check(items, fields, records)
+
+
+def test_good_prompts_are_answered_and_each_bad_one_names_its_field(site: Deployment) -> None:
+    good = {"prompt": "The capital of Japan is", "temperature": 0, "max_tokens": 8}
+    items, fields = mixed(BAD_PROMPTS, good)
+    unusual = [{**item, "custom_id": what} for what, item in GOOD_PROMPTS]
+    same = [{"prompt": "a", "max_tokens": 1, "temperature": 0}] * 300
+    records, job_id = run(site, "prompts", [*items, *unusual, *same])
+    check(items, fields, records[: len(items)])
+    answered = records[len(items) : len(items) + len(unusual)]
+    assert [(record["custom_id"], record.get("error")) for record in answered] == [
+        (item["custom_id"], None) for item in unusual
     ]
+    assert len({record["choices"][0]["text"] for record in records[-len(same) :]}) == 1
     manifest = site.manifest(job_id)
     assert manifest is not None
-    assert len([warning for warning in manifest.warnings if "no effect" in warning]) == 2
-
-
-def test_the_same_prompt_very_often_is_answered_each_time(site: Deployment) -> None:
-    records, _ = run(site, "same", [{"prompt": "a", "max_tokens": 1, "temperature": 0}] * 500)
-    assert len({record["choices"][0]["text"] for record in records}) == 1
+    told = " ".join(manifest.warnings)
+    assert "`stream` has no effect" in told
+    assert "`model` has no effect" in told
+    assert "max_tokens: more than the context has left" in told

@@ -9,9 +9,11 @@ import jsonschema
 import orjson
 import pytest
 
+from batch_pipelines.api.items import ItemKind
 from batch_pipelines.engines.needs import EngineNeeds
 from batch_pipelines.models.smollm2 import NAME, ensure_smollm2
 from batch_pipelines.settings import Settings
+from batch_pipelines.tool_use.sandbox_check import open_sandbox, sandbox_available
 from tests.support.answers import Answers, engine_answers
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
@@ -433,6 +435,34 @@ def test_fields_without_effect_change_nothing_and_notes_are_kept(engine: Answers
     assert {name: record[name] for name in notes} == notes
     assert record["item"] == {"service_tier": "flex"}
     assert record["model"] == NAME
+
+
+# Code between rounds of generation
+
+SUMS = (
+    "Question: What is 12 * 12?\n```python\nprint(12 * 12)\n```\n144\n>>>\nAnswer: 144\n\n"
+    "Question: What is 7 * 8?\n```python\nprint(7 * 8)\n```\n56\n>>>\nAnswer: 56\n\n"
+    "Question: What is 123 * 45?\n"
+)
+SUM = "```python\nprint(123 * 45)\n```\n5535\n>>>\nAnswer: 5535"
+
+
+@pytest.mark.parametrize("kind", ["completion", "v1", "chat"])
+def test_the_model_goes_on_with_what_its_code_printed(engine: Answers, kind: ItemKind) -> None:
+    reason = sandbox_available()
+    if reason is not None:
+        pytest.skip(reason)
+    fields: dict[str, Any] = {"max_tokens": 60, "temperature": 0, "stop": ["\n\n"]}
+    header = None
+    item: Any = {"prompt": SUMS, **fields}
+    if kind == "v1":
+        item, header = SUMS, {"max_new_tokens": 60, "temperature": 0, "stop_sequences": ["\n\n"]}
+    elif kind == "chat":
+        item = {"messages": [{"role": "user", "content": SUMS}], "chat_template": RAW, **fields}
+    record = engine.record(kind, item, header, run_code=open_sandbox().run)
+    assert "error" not in record, record
+    assert (record["text"] if kind == "v1" else text(record)) == SUM
+    assert [(run["code"], run["output"]) for run in record["tool_trace"]] == [("print(123 * 45)", "5535\n")]
 
 
 # V1

@@ -16,6 +16,8 @@ from batch_pipelines.engines.protocol import EngineSpec
 from batch_pipelines.engines.vllm_server import VLLMServer
 from batch_pipelines.feeding.answer import Answerer
 from batch_pipelines.jobs.shard_files import ShardItem
+from batch_pipelines.tool_use.execution import RunCode
+from batch_pipelines.tool_use.loop import ToolLoopSettings
 
 __all__ = ["Answers", "engine_answers"]
 
@@ -37,17 +39,28 @@ class Answers:
         self._runner = runner
         self._indexes = itertools.count()
 
-    def record(self, kind: ItemKind, item: Any, header: dict[str, Any] | None = None) -> dict[str, Any]:
+    def record(
+        self,
+        kind: ItemKind,
+        item: Any,
+        header: dict[str, Any] | None = None,
+        run_code: RunCode | None = None,
+    ) -> dict[str, Any]:
         """The record of one item, good or not."""
-        (record,) = self.records(kind, [item], header)
+        (record,) = self.records(kind, [item], header, run_code)
         return record
 
     def records(
-        self, kind: ItemKind, items: list[Any], header: dict[str, Any] | None = None
+        self,
+        kind: ItemKind,
+        items: list[Any],
+        header: dict[str, Any] | None = None,
+        run_code: RunCode | None = None,
     ) -> list[dict[str, Any]]:
         """The records of several items, asked for at once."""
         self.replies = []
-        answerer = Answerer(kind=kind, served_model=self._model, v1_header=header)
+        tool = ToolLoopSettings() if run_code is not None else None
+        answerer = Answerer(kind, self._model, header, tool, run_code)
 
         async def ask(request: Any) -> Any:
             self.sent += 1

@@ -78,6 +78,7 @@ def test_v1_example_with_an_engine_that_writes_past_the_call(sandbox: Sandbox) -
     text = "```python\nimport math\nprint(math.sqrt(2))\n```\n1.4142135623730951\n>>>\n"
     assert engine.bodies[1]["prompt"] == "root of 2?" + text
     assert len(record.pop("tokens")) == 34
+    assert [run["exit_code"] for run in record.pop("tool_trace")] == [0]
     assert record == {
         "text": text + "Final Answer: 4\n",
         "num_prompt_tokens": 10,
