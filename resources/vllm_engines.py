@@ -186,6 +186,8 @@ class VLLMEngines:
         config = request.engine_config
         if model.folder is not None:
             config = config.model_copy(update={"revision": None})  # that revision is what was fetched
+        if self.enforce_hardware:
+            config = config.model_copy(update=self._parallel_sizes(request, source))
         environment = dict(self.environment)
         if environment.get("VLLM_CPU_OMP_THREADS_BIND") == "nobind":
             # Unbound threads stall each other once there are more of them, over all replicas, than cores.
@@ -203,6 +205,23 @@ class VLLMEngines:
             environment=environment,
             log=log,
         )
+
+    def _parallel_sizes(
+        self, request: CreateBatchCompletionsV2Request, source: ModelSource
+    ) -> dict[str, int | None]:
+        """The sizes that fit the GPUs a replica has; `num_shards` is an older name of one of them."""
+        hardware = infer_hardware(
+            request,
+            _facts(self._peek(source, request.engine_config)),
+            self.hardware,
+            gpus_available=True,
+            engine_defaults=self._defaults(source),
+        )
+        return {
+            "num_shards": None,
+            "tensor_parallel_size": hardware.tensor_parallel_size,
+            "pipeline_parallel_size": hardware.pipeline_parallel_size,
+        }
 
     def _media(self) -> dict[str, Any]:
         """Let the engine fetch images only where a deployment says so; `localhost` is nobody's image host."""

@@ -9,6 +9,7 @@ import pytest
 from batch_pipelines.api.parse import parse_request
 from batch_pipelines.api.request import CreateBatchCompletionsV2Request
 from batch_pipelines.engines.needs import NO_NEEDS
+from batch_pipelines.engines.vllm_args import engine_args
 from batch_pipelines.engines.vllm_server import VLLMServer
 from batch_pipelines.hardware.gpus import load_table
 from batch_pipelines.models.catalog import load_catalog
@@ -175,3 +176,13 @@ def test_the_identity_is_of_the_weights_and_of_what_comes_with_them(folder: Path
     assert engines(folder).identity(request_for()) == before
     (folder / "models" / "tiny" / "model.safetensors").write_bytes(b"other weights")
     assert engines(folder).identity(request_for()) != before
+
+
+def test_the_engine_is_spread_over_the_gpus_that_a_replica_has(folder: Path) -> None:
+    request = request_for(gpus=2, gpu_type="nvidia-ampere-a10", config={"num_shards": 1})
+    made = engines(folder, enforce_hardware=True)
+    with made.ready(request, NO_NEEDS, check=lambda: None, log=print) as make:
+        server = make()
+    assert isinstance(server, VLLMServer)
+    args = engine_args(server.spec.model_config, {}).args
+    assert sorted(args) == ["--pipeline-parallel-size=1", "--tensor-parallel-size=2"]
