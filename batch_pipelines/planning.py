@@ -17,7 +17,7 @@ from batch_pipelines.hardware.gpus import HardwareTable
 from batch_pipelines.inputs.reader import InputError, InputStream, open_input
 from batch_pipelines.jobs.folder import JobFolder, mint_job_id
 from batch_pipelines.models.checkpoint_facts import CheckpointFacts
-from batch_pipelines.preflight.protocol import NoPreflight, Preflight
+from batch_pipelines.preflight.protocol import ModelUnfit, NoPreflight, Preflight
 from batch_pipelines.stages.count import ItemCount, count_items
 from batch_pipelines.stages.inline import inline_input
 from batch_pipelines.stages.job import Job
@@ -157,8 +157,12 @@ def plan_request(
         survey = Survey((config.model, config.served_model_name))
         try:
             with open_preflight(request) if model is not None else NoPreflight() as preflight:
-                items = count_items(_stream(job, request, deployment), item_check(survey, preflight))
+                items = count_items(
+                    _stream(job, request, deployment), item_check(survey, preflight), preflight
+                )
                 warnings += [*survey.warnings, *told(preflight.notes)]
+        except ModelUnfit as error:
+            errors.append(FieldError("/model_config", str(error)))
         except (InputError, ObjectNotFound) as error:
             errors.append(FieldError("/input_data_path", str(error)))
         except RequestInvalid as invalid:

@@ -14,7 +14,14 @@ from batch_pipelines.api.model_config import BatchCompletionsModelConfig
 from batch_pipelines.api.request import CreateBatchCompletionsV2Request
 from batch_pipelines.engines.needs import EngineNeeds
 from batch_pipelines.engines.protocol import Engine, EngineSpec
-from batch_pipelines.engines.vllm_args import auto_tools, engine_args, merged_settings, setting_errors
+from batch_pipelines.engines.vllm_args import (
+    auto_tools,
+    engine_args,
+    image_limit,
+    merged_settings,
+    setting_errors,
+    structured_backend,
+)
 from batch_pipelines.engines.vllm_server import VLLMServer
 from batch_pipelines.hardware.choose import HardwareInvalid, infer_hardware
 from batch_pipelines.hardware.gpus import HardwareTable
@@ -256,17 +263,21 @@ class VLLMEngines:
         settings = merged_settings(config, defaults)
         longest = settings.get("max_model_len")
         tokenizer = settings.get("tokenizer")
+        own_tokenizer = Path(tokenizer) if isinstance(tokenizer, str) and tokenizer[:1] == "/" else None
         context = facts.context if facts else None
         return PreflightSettings(
             context=longest if isinstance(longest, int) and longest > 0 else context,
             vocab_size=facts.vocab_size if facts else None,
             chat_template=_text(settings.get("chat_template")),
-            tokenizer_folder=Path(tokenizer) if isinstance(tokenizer, str) and tokenizer[:1] == "/" else None,
+            tokenizer_folder=own_tokenizer,
+            tokenizer_elsewhere=tokenizer is not None and own_tokenizer is None,
             tokenizer_mode=_text(settings.get("tokenizer_mode")) or "auto",
             skip_tokenizer=settings.get("skip_tokenizer_init") is True,
-            vision=facts.vision if facts else False,
+            vision=facts.vision if facts else None,
+            max_images=image_limit(settings),
             media_domains=frozenset(self.media_domains),
             auto_tools=auto_tools(config, defaults),
+            structured_backend=structured_backend(settings),
         )
 
 

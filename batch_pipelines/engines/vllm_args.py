@@ -146,6 +146,36 @@ def auto_tools(model_config: BatchCompletionsModelConfig, defaults: Mapping[str,
     return bool(settings.get("tool_call_parser")) and settings.get("enable_auto_tool_choice") is not False
 
 
+def image_limit(settings: Mapping[str, object]) -> int | None:
+    """Most images that one item may have, by `limit_mm_per_prompt`; None for vLLM's own limit.
+
+    Args:
+        settings: From `merged_settings`; a value that makes no sense is another check's matter.
+    """
+    given = settings.get("limit_mm_per_prompt")
+    if given is None:
+        return None
+    try:
+        limits = _limits(given, [])
+    except ValueError:
+        return None
+    limit = limits.get("image") if isinstance(limits, Mapping) else None
+    if isinstance(limit, Mapping):
+        limit = limit.get("count")
+    return limit if isinstance(limit, int) else None
+
+
+def structured_backend(settings: Mapping[str, object]) -> str:
+    """The library for forms of text that the settings ask for; `auto` if they leave it open.
+
+    Args:
+        settings: From `merged_settings`.
+    """
+    given = settings.get("structured_outputs_config")
+    backend = given.get("backend") if isinstance(given, Mapping) else None
+    return backend if isinstance(backend, str) else "auto"
+
+
 def default_in_flight(model_config: BatchCompletionsModelConfig, defaults: Mapping[str, object]) -> int:
     """Return how many requests keep the server full: twice the sequences it runs at once.
 

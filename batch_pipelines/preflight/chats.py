@@ -5,9 +5,10 @@ from typing import Any, Final
 
 from batch_pipelines.api.output import ItemError
 from batch_pipelines.preflight.content import check_parts, has_images
-from batch_pipelines.preflight.helper import HelperLost
+from batch_pipelines.preflight.helper import HelperLost, HelperUnusable
 from batch_pipelines.preflight.model_folder import ModelFolder
 from batch_pipelines.preflight.prompts import NO_TOKENIZER, Prompts
+from batch_pipelines.preflight.protocol import ModelUnfit
 from batch_pipelines.preflight.refusal import refusal
 from batch_pipelines.preflight.settings import PreflightSettings
 from batch_pipelines.preflight.templates import Templates
@@ -39,6 +40,7 @@ class Chats:
         self._settings = settings
         self._templates = templates
         self._prompts = prompts
+        self._items_bring_templates = False
         self._own_rendering = folder.own_rendering
         self._has_template = (
             folder.own_rendering
@@ -58,8 +60,14 @@ class Chats:
                 break
         if self._settings.skip_tokenizer:
             return refusal("messages", f"a chat {NO_TOKENIZER}; send prompts of token ids")
-        if not self._has_template and not item.get("chat_template"):
+        if self._has_template:
+            return None
+        if item.get("chat_template"):
+            self._items_bring_templates = True
+        elif self._items_bring_templates:
             return refusal("messages", f"cannot be made a prompt: {NO_TEMPLATE}")
+        else:
+            raise ModelUnfit(f"chats: {NO_TEMPLATE}")
         return None
 
     def must_render(self, item: Item, size: int) -> bool:
@@ -93,6 +101,8 @@ class Chats:
             )
         except ValueError as failure:
             return refusal("chat_template", str(failure)) if own else None
+        except HelperUnusable:
+            return None
         except HelperLost as loss:
             field = "chat_template" if own else "messages"
             return refusal(field, f"cannot be rendered and made tokens: it {loss}")

@@ -42,6 +42,7 @@ class _Workshop:
 
     def __init__(self) -> None:
         self._tokens: Tokens | None = None
+        self._eos: int | None = None
         self._grammars: Grammars | str = "no libraries are loaded"
         self.operations: Mapping[str, Callable[[Request], Answer]] = {
             "load_tokenizer": self._load_tokenizer,
@@ -57,11 +58,13 @@ class _Workshop:
             self._tokens = Tokens(Path(request["file"]))
         except Exception as error:  # the library raises this very type
             return {"error": f"{request['file']} cannot be loaded: {error}"}
-        return {"eos": self._tokens.id_of(request["eos"])}
+        self._eos = self._tokens.id_of(request["eos"])
+        return {}
 
     def _load_grammars(self, request: Request) -> Answer:
         try:
-            self._grammars = Grammars(self._tokens, request["vocab_size"], tuple(request["stop_ids"]))
+            stop_ids = tuple(request["stop_ids"]) or ((self._eos,) if self._eos is not None else ())
+            self._grammars = Grammars(self._tokens, request["vocab_size"], stop_ids)
         except ImportError as error:
             self._grammars = str(error)
         return {}

@@ -47,7 +47,7 @@ def check_parts(messages: Sequence[Mapping[str, Any]], settings: PreflightSettin
                 continue
             if kind != _IMAGE:
                 return refusal(path, f"is of type {kind!r}; only text, refusal and image_url are supported")
-            if not settings.vision:
+            if settings.vision is False:
                 return refusal(
                     path, "is an image, and the model takes none; use a vision model, or leave it out"
                 )

@@ -19,7 +19,7 @@ from typing import Any, Final
 import orjson
 
 from batch_pipelines.api.output import ItemError
-from batch_pipelines.preflight.helper import Helper, HelperLost
+from batch_pipelines.preflight.helper import Helper, HelperLost, HelperUnusable
 from batch_pipelines.preflight.refusal import refusal
 from batch_pipelines.preflight.settings import PreflightSettings
 from batch_pipelines.translation.forms import sets_a_form
@@ -39,6 +39,8 @@ FORM_FIELDS: Final = frozenset(
 )
 _JUDGED: Final = ("auto", "xgrammar", "guidance")
 _SLOW_TOKEN_SEC: Final = 0.02
+_SMALL_CHOICES: Final = 2**14
+"""Bytes of a list of choices that either library compiles within 0.1 s, whatever is in it."""
 _ANY_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object"}
 _INDEX: Final = re.compile(r"\[\d+\]")
 _MOST_KEPT: Final = 4096
@@ -126,6 +128,8 @@ class Forms:
             return _Verdict(
                 f"has {len(data):,} bytes as JSON; at most {self._settings.max_form_bytes:,} are compiled"
             )
+        if form.kind == "choice" and form.value and len(data) <= _SMALL_CHOICES:
+            return _Verdict()  # often each item has its own
         key = hashlib.blake2b(data, digest_size=16).digest()
         known = self._verdicts.get(key)
         if known is None:
@@ -145,6 +149,8 @@ class Forms:
             answer = self._ask(form, self._backend)
             if answer.get("error") and self._decided and self._ask(form, "auto")["error"] is None:
                 answer = {**answer, "error": f"{answer['error']}; {self._other_library()}"}
+        except HelperUnusable as reason:
+            return _Verdict(note=f"not checked: {reason}")
         except HelperLost as loss:
             self._lost += 1
             return _Verdict(f"cannot be used: compiling it and trying some tokens {loss}")

@@ -15,7 +15,7 @@ from typing import IO, Any, Final, Self
 
 import orjson
 
-__all__ = ["Helper", "HelperLost"]
+__all__ = ["Helper", "HelperLost", "HelperUnusable"]
 
 _COMMAND: Final = (sys.executable, "-P", "-m", "batch_pipelines.preflight.child")
 _LOAD_SEC: Final = 300.0
@@ -40,6 +40,10 @@ class HelperLost(Exception):
     """The helper did not survive a request, or is not worth waiting for any longer; the message says how."""
 
 
+class HelperUnusable(Exception):
+    """The helper cannot load what a request needs, which is no fault of the request; the message says why."""
+
+
 class Helper:
     """Starts the helper when it is first needed, and anew when it was lost. For one thread."""
 
@@ -54,6 +58,7 @@ class Helper:
         self._command = list(command)
         self._process: subprocess.Popen[bytes] | None = None
         self._loaded: dict[str, dict[str, Any]] = {}
+        self._unusable: dict[str, str] = {}
 
     def ask(
         self, op: str, request: Mapping[str, Any], *, seconds: float, loads: Mapping[str, Mapping[str, Any]]
@@ -68,6 +73,7 @@ class Helper:
 
         Raises:
             HelperLost: There is no answer, and a new helper will serve the next request.
+            HelperUnusable: It did not survive loading something, now or earlier.
         """
         for name, rest in loads.items():
             self.load(name, rest)
@@ -77,11 +83,16 @@ class Helper:
         """Have the helper load something, unless it has; the answer is the same each time.
 
         Raises:
-            HelperLost: It did not survive.
+            HelperUnusable: It did not survive that, now or earlier; it is not tried again.
         """
+        if name in self._unusable:
+            raise HelperUnusable(self._unusable[name])
         if self._process is None or name not in self._loaded:
-            answer = self._exchange({**request, "op": name, "seconds": _LOAD_SEC})
-            self._loaded[name] = answer
+            try:
+                self._loaded[name] = self._exchange({**request, "op": name, "seconds": _LOAD_SEC})
+            except HelperLost as loss:
+                self._unusable[name] = f"{name} {loss}"
+                raise HelperUnusable(self._unusable[name]) from loss
         return self._loaded[name]
 
     def close(self) -> None:

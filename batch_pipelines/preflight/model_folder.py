@@ -104,6 +104,14 @@ def read_model_folder(folder: Path, settings: PreflightSettings) -> ModelFolder:
     # Mistral's own format goes before tokenizer.json where both are there.
     mistral = mode == "mistral" or (mode == "auto" and _any(tokens, ("tekken.json", "tokenizer.model.v*")))
     file = tokens / "tokenizer.json"
+    if settings.tokenizer_elsewhere:
+        return ModelFolder(
+            tokenizer_json=None,
+            has_tokenizer=True,
+            stop_ids=_stop_ids(_json(folder / "generation_config.json"), config),
+            own_rendering=True,
+            calls_found_anyway=not _CALLS_FOUND_ANYWAY.isdisjoint(architectures),
+        )
     return ModelFolder(
         tokenizer_json=file if file.is_file() and not mistral else None,
         has_tokenizer=_any(tokens, _TOKENIZER_FILES),

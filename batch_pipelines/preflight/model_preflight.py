@@ -60,7 +60,7 @@ class ModelPreflight:
 
     @property
     def structured_backend(self) -> str | None:
-        """The library for forms of text that the engine must be started with; none if any will do."""
+        """See `Preflight.structured_backend`."""
         return self._forms.backend
 
     def check(self, kind: ItemKind, item: Any, size: int) -> ItemError | None:
@@ -81,10 +81,7 @@ class ModelPreflight:
         return error
 
     def check_v1_header(self, header: Item) -> ItemError | None:
-        """Why the engine would refuse every prompt under a header of V1 content; none if it would not.
-
-        To be called before the first prompt.
-        """
+        """See `Preflight.check_v1_header`."""
         self._v1_header = header
         lengths = self._prompts.lengths
         return lengths.check_limit("v1", header) if lengths is not None else None

@@ -14,7 +14,6 @@ from typing import Final, Protocol
 __all__ = ["Follower", "Probe", "follow"]
 
 _MOST_TOKENS: Final = 48
-_MOST_SEC: Final = 3.0
 _WORD: Final = 32
 _SEED: Final = 20240613
 
@@ -48,12 +47,13 @@ class Probe:
     possible: bool
 
 
-def follow(grammar: Follower, stop_ids: tuple[int, ...]) -> Probe:
-    """Follow a grammar along a path of its own, for 48 tokens or 3 s at most; always the same path.
+def follow(grammar: Follower, stop_ids: tuple[int, ...], *, most_sec: float = 3.0) -> Probe:
+    """Follow a grammar along a path of its own, for 48 tokens at most; always the same path.
 
     Args:
         grammar: The grammar, at the beginning of a text.
         stop_ids: Tokens that end a text; they are taken only where nothing else may come.
+        most_sec: Processor time after which no further token is tried, in seconds.
     """
     # Any path does, as long as it is the same each time: an item must not be refused by chance. Nor because
     # the machine is busy, so processor time counts.
@@ -67,7 +67,7 @@ def follow(grammar: Follower, stop_ids: tuple[int, ...]) -> Probe:
         goes_on = grammar.accept(token) and not grammar.finished()
         took = time.process_time() - start
         slowest, spent = max(slowest, took), spent + took
-        if not goes_on or spent > _MOST_SEC:
+        if not goes_on or spent > most_sec:
             break
     return Probe(slowest, possible=True)
 

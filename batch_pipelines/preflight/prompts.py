@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from batch_pipelines.api.items import ItemKind
 from batch_pipelines.api.output import ItemError
-from batch_pipelines.preflight.helper import Helper, HelperLost
+from batch_pipelines.preflight.helper import Helper, HelperLost, HelperUnusable
 from batch_pipelines.preflight.lengths import Lengths
 from batch_pipelines.preflight.model_folder import ModelFolder
 from batch_pipelines.preflight.refusal import refusal
@@ -120,5 +120,8 @@ class Prompts:
         """Tokens of each text, or nothing if the tokenizer cannot be loaded."""
         enough = self.lengths.enough if self.lengths is not None else 0
         request = {"texts": texts, "special": special, "enough": enough}
-        answer = self._helper.ask("count", request, seconds=self._settings.compile_sec, loads=self.loads)
+        try:
+            answer = self._helper.ask("count", request, seconds=self._settings.compile_sec, loads=self.loads)
+        except HelperUnusable:
+            return []
         return [] if None in answer["tokens"] else list(answer["tokens"])

@@ -7,7 +7,11 @@ from typing import Any, Protocol, Self
 from batch_pipelines.api.items import ItemKind
 from batch_pipelines.api.output import ItemError
 
-__all__ = ["NoPreflight", "Preflight"]
+__all__ = ["ModelUnfit", "NoPreflight", "Preflight"]
+
+
+class ModelUnfit(Exception):
+    """The model cannot answer items of this kind at all, so that the job as a whole is at fault."""
 
 
 class Preflight(Protocol):
@@ -18,6 +22,18 @@ class Preflight(Protocol):
         """What items set without effect on this model, and how many did."""
         ...
 
+    @property
+    def structured_backend(self) -> str | None:
+        """The library for forms of text that the engine must be started with; none if any will do."""
+        ...
+
+    def check_v1_header(self, header: Mapping[str, Any]) -> ItemError | None:
+        """Why the engine would refuse every prompt under a header of V1 content; none if it would not.
+
+        To be called before the first prompt.
+        """
+        ...
+
     def check(self, kind: ItemKind, item: Any, size: int) -> ItemError | None:
         """Why the engine would refuse an item, or could be harmed by it; none if it can have it.
 
@@ -25,6 +41,9 @@ class Preflight(Protocol):
             kind: What the item is.
             item: Its parsed JSON, which keeps the contract; for V1, one prompt.
             size: Bytes of its JSON.
+
+        Raises:
+            ModelUnfit: No item of the kind can be answered.
         """
         ...
 
@@ -45,6 +64,12 @@ class NoPreflight:
     """For an engine without a model: everything passes."""
 
     notes: Mapping[str, int] = MappingProxyType({})
+    structured_backend: str | None = None
+
+    def check_v1_header(self, header: Mapping[str, Any]) -> ItemError | None:
+        """See `Preflight.check_v1_header`."""
+        del header
+        return None
 
     def check(self, kind: ItemKind, item: Any, size: int) -> ItemError | None:
         """See `Preflight.check`."""

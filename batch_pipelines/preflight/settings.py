@@ -15,9 +15,11 @@ class PreflightSettings:
         vocab_size: Rows of the model's embedding; None to not check token ids.
         chat_template: Text of the template that replaces the checkpoint's own.
         tokenizer_folder: Where the tokenizer's files are, if not in the checkpoint's folder.
+        tokenizer_elsewhere: Whether the engine takes a tokenizer that is not at hand, so that nothing can be
+            said of texts and of the template.
         tokenizer_mode: The engine's setting of that name; some modes render chats without a template.
         skip_tokenizer: Whether the engine starts without a tokenizer.
-        vision: Whether the model takes images.
+        vision: Whether the model takes images; None if that is not known.
         max_images: Most images in one item; None for the engine's own limit.
         media_domains: Hosts from which the engine may fetch images.
         auto_tools: Whether the engine can find calls that the model makes of its own accord.
@@ -32,9 +34,10 @@ class PreflightSettings:
     vocab_size: int | None = None
     chat_template: str | None = None
     tokenizer_folder: Path | None = None
+    tokenizer_elsewhere: bool = False
     tokenizer_mode: str = "auto"
     skip_tokenizer: bool = False
-    vision: bool = False
+    vision: bool | None = False
     max_images: int | None = None
     media_domains: frozenset[str] = frozenset()
     auto_tools: bool = False

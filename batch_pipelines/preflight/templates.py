@@ -31,7 +31,13 @@ _RENDERED: Final = frozenset(
         "continue_final_message",
     }
 )
-_EFFORT: Final = ("reasoning_effort", "enable_thinking")
+_GIVEN: Final = {
+    "documents": {"documents"},
+    "reasoning_effort": {"reasoning_effort", "enable_thinking"},
+    "tools": {"tools"},
+    "functions": {"tools"},
+}
+"""Fields that go to the template, and the variables that they go by."""
 _MOST_CHARACTERS: Final = 64 * 2**20
 _MOST_KNOWN: Final = 64
 
@@ -100,10 +106,11 @@ class Templates:
         if isinstance(used, str):
             return refusal("chat_template", used) if body.get("chat_template") else None
         whose = "the item's" if body.get("chat_template") else "the model's"
-        for name in _given(item):
-            if used.isdisjoint(_EFFORT if name == "reasoning_effort" else (name,)):
-                field = name if name in item else f"chat_template_kwargs.{name}"
+        for field in _GIVEN:
+            if item.get(field) and used.isdisjoint(_GIVEN[field]):
                 self._notes[f"{field}: {whose} chat template does not use it"] += 1
+        for name in given.keys() - used:
+            self._notes[f"chat_template_kwargs.{name}: {whose} chat template does not use it"] += 1
         return None
 
     def render(
@@ -127,6 +134,7 @@ class Templates:
 
         Raises:
             HelperLost: The helper did not survive it, or it took too long.
+            HelperUnusable: The helper cannot load the tokenizer.
             ValueError: The template does not compile or render; the message says why.
         """
         request = {
@@ -151,10 +159,3 @@ class Templates:
         except HelperLost as loss:
             return f"cannot be compiled: it {loss}"
         return answer["error"] if "error" in answer else frozenset(answer["variables"])
-
-
-def _given(item: Mapping[str, Any]) -> list[str]:
-    names = [name for name in ("documents", "reasoning_effort", "tools") if item.get(name)]
-    if item.get("functions"):
-        names.append("tools")
-    return names + [name for name in item.get("chat_template_kwargs") or () if name not in names]

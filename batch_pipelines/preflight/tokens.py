@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-
-from tokenizers import Tokenizer
+from typing import Any
 
 __all__ = ["BYTES", "Tokens", "Vocabulary"]
 
@@ -39,9 +38,12 @@ class Tokens:
             file: A `tokenizer.json`.
 
         Raises:
-            Exception: What `tokenizers` raises for a file it does not understand; it has no type of its own.
+            ImportError: The library is not installed.
+            Exception: What the library raises for a file it does not understand; it has no type of its own.
         """
-        self._tokenizer = Tokenizer.from_file(str(file))
+        from tokenizers import Tokenizer
+
+        self._tokenizer: Any = Tokenizer.from_file(str(file))
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
 
@@ -66,11 +68,12 @@ class Tokens:
 
     def as_json(self) -> str:
         """The tokenizer as the text of a `tokenizer.json`."""
-        return self._tokenizer.to_str()
+        return str(self._tokenizer.to_str())
 
     def id_of(self, token: str | None) -> int | None:
         """The id of a token, none if there is no such token."""
-        return self._tokenizer.token_to_id(token) if token else None
+        found: int | None = self._tokenizer.token_to_id(token) if token else None
+        return found
 
     def vocabulary(self, size: int | None, stop_ids: Sequence[int]) -> Vocabulary:
         """Its tokens.
@@ -89,7 +92,8 @@ class Tokens:
 
     @cached_property
     def _ids(self) -> dict[str, int]:
-        return self._tokenizer.get_vocab(with_added_tokens=True)
+        ids: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
+        return ids
 
 
 def _spelling(ids: dict[str, int]) -> str:

@@ -7,6 +7,7 @@ from typing import Final
 
 from batch_pipelines.api.items import ItemKind, ValidItem
 from batch_pipelines.inputs.reader import InputStream
+from batch_pipelines.preflight.protocol import Preflight
 from batch_pipelines.stages.judge import ItemCheck, check_header, judge
 
 __all__ = ["ItemCount", "RefusedItem", "count_items"]
@@ -50,20 +51,22 @@ class ItemCount:
     first_refused: tuple[RefusedItem, ...]
 
 
-def count_items(stream: InputStream, check: ItemCheck) -> ItemCount:
+def count_items(stream: InputStream, check: ItemCheck, preflight: Preflight) -> ItemCount:
     """Validate every item of an input, as sharding does, and keep none.
 
     Args:
         stream: The input.
         check: Checks what the item alone does not show.
+        preflight: Checks the fields beside the prompts of V1 content.
 
     Raises:
         InputError: The rest of the input cannot be trusted.
         RequestInvalid: The fields beside the prompts of V1 content break the contract.
+        ModelUnfit: The model cannot answer such items at all.
     """
     kind: ItemKind | None = None
     if stream.header is not None:
-        check_header(stream.header.fields)
+        check_header(stream.header.fields, preflight)
         kind = "v1"
     items = refused = tokens = 0
     first: list[RefusedItem] = []

@@ -11,12 +11,13 @@ from batch_pipelines.api.errors import FieldError, RequestInvalid, pointer
 from batch_pipelines.api.items import ItemKind, ValidItem, validate_item
 from batch_pipelines.api.output import ItemError
 from batch_pipelines.api.parse import parse_v1_header
+from batch_pipelines.engines.needs import EngineNeeds
 from batch_pipelines.inputs.reader import RawItem
 from batch_pipelines.preflight.protocol import Preflight
 from batch_pipelines.translation.survey import Survey
 from batch_pipelines.translation.translate import draft_of
 
-__all__ = ["ItemCheck", "check_header", "item_check", "judge", "told"]
+__all__ = ["ItemCheck", "check_header", "item_check", "judge", "needs_of", "told"]
 
 ItemCheck = Callable[[ItemKind, Any, int], ItemError | None]
 """Given an item's kind, its parsed JSON and the bytes of that: why it would be refused, if it would be."""
@@ -47,16 +48,24 @@ def item_check(survey: Survey, preflight: Preflight) -> ItemCheck:
     return check
 
 
-def check_header(fields: Mapping[str, Any]) -> None:
+def needs_of(survey: Survey, preflight: Preflight) -> EngineNeeds:
+    """What the items seen by both ask of the engine's set-up; of forms the preflight knows more."""
+    if preflight.structured_backend is None:
+        return survey.needs
+    return survey.needs.model_copy(update={"structured_backend": preflight.structured_backend})
+
+
+def check_header(fields: Mapping[str, Any], preflight: Preflight) -> None:
     """Check the fields beside the prompts of V1 content, which hold for all of them.
 
     Raises:
-        RequestInvalid: They break the contract, or the engine cannot do what they ask.
+        RequestInvalid: They break the contract, or the engine or the model cannot do what they ask.
     """
     parse_v1_header(fields)
     draft = draft_of("v1", "", v1_header=fields)
-    if isinstance(draft, ItemError):
-        raise RequestInvalid([FieldError(pointer((draft.param or "",)), draft.message)])
+    error = draft if isinstance(draft, ItemError) else preflight.check_v1_header(fields)
+    if error is not None:
+        raise RequestInvalid([FieldError(pointer((error.param or "",)), error.message)])
 
 
 def told(notes: Mapping[str, int]) -> list[str]:

@@ -20,10 +20,10 @@ from batch_pipelines.inputs.reader import InputError, InputStream, RawItem, open
 from batch_pipelines.jobs.fingerprint import fingerprint_of, request_digest, settings_digest
 from batch_pipelines.jobs.manifest import InputSource, Manifest, ShardEntry, read_manifest, write_manifest
 from batch_pipelines.jobs.shard_files import encode_invalid, encode_valid
-from batch_pipelines.preflight.protocol import NoPreflight, Preflight
+from batch_pipelines.preflight.protocol import ModelUnfit, NoPreflight, Preflight
 from batch_pipelines.stages.inline import inline_input
 from batch_pipelines.stages.job import Job, JobFailed
-from batch_pipelines.stages.judge import ItemCheck, check_header, item_check, judge, told
+from batch_pipelines.stages.judge import ItemCheck, check_header, item_check, judge, needs_of, told
 from batch_pipelines.storage.errors import ObjectNotFound
 from batch_pipelines.storage.locations import redact
 from batch_pipelines.translation.survey import Survey
@@ -91,6 +91,8 @@ def shard_input(
             manifest = _shard_stream(job, request, limits, source, engine, preflight or NoPreflight(), check)
         except InputError as error:
             raise JobFailed(f"input_data_path: {error}") from error
+        except ModelUnfit as error:
+            raise JobFailed(f"model_config: {error}") from error
         if _source_of(job, request) != source:
             raise InputChanged(f"{redact(source.uri or 'content')} changed while it was being read")
     if manifest != known:
@@ -135,7 +137,7 @@ def _shard_stream(
     check: Callable[[], None],
 ) -> Manifest:
     stream = _open(job, request, limits)
-    header = _checked_header(stream)
+    header = _checked_header(stream, preflight)
     config = request.engine_config
     survey = Survey((config.model, config.served_model_name))
     validator = _Validator("v1" if header is not None else None, item_check(survey, preflight))
@@ -164,17 +166,17 @@ def _shard_stream(
         items=sum(shard.items for shard in shards),
         invalid=sum(shard.invalid for shard in shards),
         estimated_tokens=sum(shard.estimated_tokens for shard in shards),
-        needs=survey.needs,
+        needs=needs_of(survey, preflight),
         warnings=(*survey.warnings, *told(preflight.notes)),
         shards=tuple(shards),
     )
 
 
-def _checked_header(stream: InputStream) -> dict[str, Any] | None:
+def _checked_header(stream: InputStream, preflight: Preflight) -> dict[str, Any] | None:
     if stream.header is None:
         return None
     try:
-        check_header(stream.header.fields)
+        check_header(stream.header.fields, preflight)
     except RequestInvalid as error:
         raise JobFailed(f"input_data_path: {error}") from error
     return stream.header.fields

@@ -73,8 +73,8 @@ _SHARED: Final[dict[str, FieldRule]] = {
     "frequency_penalty": passed(),
     "logit_bias": passed("Refused where a token id is no number or not in the vocabulary."),
     "max_tokens": passed(
-        "Refused if 0 (but for a completion with `echo`), or if it does not fit the context beside the "
-        "prompt.",
+        "Refused if 0 (but for a completion with `echo`) or more than the context. Where it does not fit "
+        "beside the prompt the answer ends earlier, with the finish reason `length`.",
         sampling.token_limit("max_tokens"),
     ),
     "n": passed(

@@ -131,7 +131,9 @@ def test_an_item_that_a_check_refuses_does_not_set_the_kind_of_the_others() -> N
     lines = [b'{"prompt": "p"}', b'{"messages": [{"role": "user", "content": "c"}]}']
     stream = InputStream(None, (RawItem(i, i + 1, line, None) for i, line in enumerate(lines)))
     refused = ItemError(message="no", type="BadRequestError", param="prompt", code=400)
-    count = count_items(stream, lambda kind, _item, _size: refused if kind == "completion" else None)
+    count = count_items(
+        stream, lambda kind, _item, _size: refused if kind == "completion" else None, NoPreflight()
+    )
     assert (count.kind, count.refused) == ("chat", 1)
 
 
@@ -240,7 +242,9 @@ def test_memory_does_not_grow_with_the_input() -> None:
     def peak(count: int) -> int:
         tracemalloc.start()
         try:
-            counted = count_items(InputStream(None, items(count)), lambda _kind, _item, _size: None)
+            counted = count_items(
+                InputStream(None, items(count)), lambda _kind, _item, _size: None, NoPreflight()
+            )
             assert counted.refused == count
             return tracemalloc.get_traced_memory()[1]
         finally:

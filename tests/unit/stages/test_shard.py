@@ -14,7 +14,7 @@ from batch_pipelines.api.items import ItemKind
 from batch_pipelines.api.output import ItemError
 from batch_pipelines.jobs.manifest import read_manifest
 from batch_pipelines.jobs.shard_files import ShardDamaged, ShardItem, read_shard
-from batch_pipelines.preflight.protocol import NoPreflight
+from batch_pipelines.preflight.protocol import ModelUnfit, NoPreflight
 from batch_pipelines.stages.job import JobFailed
 from batch_pipelines.stages.shard import shard_input
 from tests.support.jobs import LIMITS, chat, make_job, make_request, shard, write_input
@@ -251,3 +251,42 @@ def test_a_v1_header_the_engine_cannot_have_fails_the_job(tmp_path: Path) -> Non
     write_input(tmp_path, [header])
     with pytest.raises(JobFailed, match="max_new_tokens: must be at least 1"):
         shard(job, make_request(tmp_path))
+
+
+class Unfit(NoPreflight):
+    """A model that takes no chats."""
+
+    def check(self, kind: ItemKind, item: Any, size: int) -> ItemError | None:
+        raise ModelUnfit("chats: the model has no chat template")
+
+
+def test_a_model_that_cannot_answer_such_items_fails_the_job_once(tmp_path: Path) -> None:
+    job = make_job(tmp_path)
+    write_input(tmp_path, [chat("a"), chat("b")])
+    with pytest.raises(JobFailed, match="model_config: chats: the model has no chat template"):
+        shard_input(job, make_request(tmp_path), LIMITS, engine="fake", preflight=Unfit())
+
+
+class Opinionated(NoPreflight):
+    """Knows which library must enforce the forms, and what a V1 header may ask."""
+
+    structured_backend = "guidance"
+
+    def check_v1_header(self, header: Mapping[str, Any]) -> ItemError | None:
+        if header["max_new_tokens"] < 100:
+            return None
+        return ItemError(message="max_new_tokens: too many", type="BadRequestError", param=None, code=400)
+
+
+def test_the_library_for_forms_is_the_one_the_preflight_settled_on(tmp_path: Path) -> None:
+    job = make_job(tmp_path)
+    write_input(tmp_path, [chat("a", guided_regex="a", guided_decoding_backend="xgrammar")])
+    manifest = shard_input(job, make_request(tmp_path), LIMITS, engine="fake", preflight=Opinionated())
+    assert manifest.needs.structured_backend == "guidance"
+
+
+def test_a_v1_header_the_model_cannot_have_fails_the_job(tmp_path: Path) -> None:
+    job = make_job(tmp_path)
+    write_input(tmp_path, [{"max_new_tokens": 100, "temperature": 0, "prompts": ["a"]}])
+    with pytest.raises(JobFailed, match="max_new_tokens: too many"):
+        shard_input(job, make_request(tmp_path), LIMITS, engine="fake", preflight=Opinionated())
