@@ -130,3 +130,11 @@ def test_tools_reach_the_check_of_tools(model: Path) -> None:
         message = check(preflight, chat(tools=[TOOL]))
     assert message is not None
     assert message.startswith("tool_choice: is unset, which means auto, and the engine has no parser")
+
+
+def test_where_items_bring_their_templates_one_without_is_an_error_of_its_own(tmp_path: Path) -> None:
+    with ModelPreflight(write_model(tmp_path, template=None), PreflightSettings()) as preflight:
+        assert preflight.check("chat", chat(chat_template="{{ messages[0].content }}"), 60) is None
+        error = preflight.check("chat", chat(), 30)
+    assert error is not None
+    assert error.param == "messages"

@@ -257,6 +257,7 @@ class Unfit(NoPreflight):
     """A model that takes no chats."""
 
     def check(self, kind: ItemKind, item: Any, size: int) -> ItemError | None:
+        del kind, item, size
         raise ModelUnfit("chats: the model has no chat template")
 
 
