@@ -264,9 +264,8 @@ class VLLMEngines:
         longest = settings.get("max_model_len")
         tokenizer = settings.get("tokenizer")
         own_tokenizer = Path(tokenizer) if isinstance(tokenizer, str) and tokenizer[:1] == "/" else None
-        context = facts.context if facts else None
         return PreflightSettings(
-            context=longest if isinstance(longest, int) and longest > 0 else context,
+            context=longest if isinstance(longest, int) and longest > 0 else _context(facts, settings),
             vocab_size=facts.vocab_size if facts else None,
             chat_template=_text(settings.get("chat_template")),
             tokenizer_folder=own_tokenizer,
@@ -281,11 +280,17 @@ class VLLMEngines:
         )
 
 
+def _context(facts: CheckpointFacts | None, settings: Mapping[str, object]) -> int | None:
+    """The model's context, unless the request stretches it."""
+    stretched = settings.get("rope_scaling") is not None or settings.get("hf_overrides") is not None
+    return None if facts is None or stretched else facts.context
+
+
 def _context_errors(
     config: BatchCompletionsModelConfig, defaults: Mapping[str, Any], facts: CheckpointFacts | None
 ) -> list[FieldError]:
-    longest = merged_settings(config, defaults).get("max_model_len")
-    context = facts.context if facts else None
+    settings = merged_settings(config, defaults)
+    longest, context = settings.get("max_model_len"), _context(facts, settings)
     if not isinstance(longest, int) or context is None or longest <= context:
         return []
     name = "max_context_length" if config.max_model_len is None else "max_model_len"

@@ -30,7 +30,8 @@ def test_weights_of_a_bucket_are_fetched_once_and_served(
             "model_config": {
                 "model": "small",
                 "checkpoint_path": "s3://weights/models/small",
-                "max_model_len": 512,
+                "max_model_len": 9000,  # more than the checkpoint's 8,192, which the scaling allows
+                "rope_scaling": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 100000.0},
                 "max_num_seqs": 4,
                 "enforce_eager": True,
             },
@@ -57,7 +58,13 @@ def test_weights_of_a_bucket_are_fetched_once_and_served(
         assert error is not None
         assert error.param == "prompt"
         with engines.ready(request, NO_NEEDS, check=lambda: None, log=log.append) as make_engine:
-            body = {"model": "small", "prompt": "The capital of Japan is", "max_tokens": 4, "temperature": 0}
+            body = {
+                "model": "small",
+                "prompt": "The capital of Japan is",
+                "max_tokens": 8500,
+                "temperature": 0,
+            }
+            body |= {"stop": [",", "."]}
             answer = asyncio.run(answer_of(EngineRequest("/v1/completions", orjson.dumps(body))))
         assert "Tokyo" in orjson.loads(answer)["choices"][0]["text"]
         fetched = sorted(path.name for path in (tmp_path / "model-cache").iterdir())

@@ -39,7 +39,9 @@ RAW = "{% for message in messages %}{{ message.content }}{% endfor %}"
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Answers]:
     """One engine for all tests, set up for everything that items may need of it."""
-    with engine_answers(ensure_smollm2(Settings().models), NAME, NEEDS, response_role="clerk") as answers:
+    older: dict[str, Any] = {"max_context_length": 768, "num_shards": 1, "cache_dtype": "bfloat16"}
+    model = ensure_smollm2(Settings().models)
+    with engine_answers(model, NAME, NEEDS, response_role="clerk", **older) as answers:
         yield answers
 
 
@@ -314,6 +316,13 @@ def test_continue_final_message(engine: Answers) -> None:
 
 def test_response_role_is_the_jobs(engine: Answers) -> None:
     assert engine.chat()["choices"][0]["message"]["role"] == "clerk"
+
+
+def test_the_context_of_the_older_name_holds(engine: Answers) -> None:
+    assert token_count(engine.completion([5] * 767, max_tokens=1)) == 1
+    record = engine.record("completion", {"prompt": [5] * 768})
+    assert record["error"]["param"] == "prompt"
+    assert "768" in record["error"]["message"]
 
 
 def test_chat_template_of_the_item_makes_the_prompt(engine: Answers) -> None:

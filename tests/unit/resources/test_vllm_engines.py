@@ -75,6 +75,12 @@ def test_everything_the_engine_would_refuse_is_told_at_once(folder: Path) -> Non
     }
 
 
+def test_a_stretched_context_is_the_engines_to_judge(folder: Path) -> None:
+    rope = {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}
+    request = request_for(config={"max_model_len": 1000, "rope_scaling": rope})
+    assert pointers(engines(folder), request) == set()
+
+
 def test_the_older_name_is_the_one_that_is_blamed(folder: Path) -> None:
     request = request_for(config={"max_context_length": 1000})
     assert pointers(engines(folder), request) == {"/model_config/max_context_length"}
