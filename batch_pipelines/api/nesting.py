@@ -6,7 +6,7 @@ parser takes may answer with a server error, or die.
 
 from typing import Any, Final
 
-__all__ = ["MAX_DEPTH", "too_deep"]
+__all__ = ["MAX_DEPTH", "nests_deeper", "too_deep"]
 
 MAX_DEPTH: Final = 200
 
@@ -20,8 +20,13 @@ def too_deep(data: bytes, value: Any) -> bool:
     """
     if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return False
+    return nests_deeper(value, MAX_DEPTH)
+
+
+def nests_deeper(value: Any, limit: int) -> bool:
+    """Whether objects and arrays nest more than `limit` levels deep; without recursion."""
     level = [value]
-    for _ in range(MAX_DEPTH):
+    for _ in range(limit):
         level = [
             child
             for parent in level

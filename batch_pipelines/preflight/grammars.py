@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
+from batch_pipelines.api.nesting import nests_deeper
 from batch_pipelines.preflight.followers import GuidanceFollower, XgrammarFollower
 from batch_pipelines.preflight.json_features import (
-    nests_deeper,
     not_for_guidance,
     not_for_xgrammar,
     refers_elsewhere,

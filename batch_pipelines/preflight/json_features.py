@@ -8,7 +8,7 @@ test compares the verdicts. What a library refuses by itself is not repeated her
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-__all__ = ["nests_deeper", "not_for_guidance", "not_for_xgrammar", "refers_elsewhere"]
+__all__ = ["not_for_guidance", "not_for_xgrammar", "refers_elsewhere"]
 
 _FORMATS: Final = frozenset(
     {
@@ -39,21 +39,6 @@ def refers_elsewhere(schema: Any) -> str | None:
     """A reference to another document, if there is one: xgrammar fetches none, and allows anything there."""
     references = (part.get("$ref") for part in _parts(schema))
     return next((ref for ref in references if isinstance(ref, str) and not ref.startswith("#")), None)
-
-
-def nests_deeper(value: Any, limit: int) -> bool:
-    """Whether objects and arrays nest more than `limit` levels deep."""
-    level = [value]
-    for _ in range(limit):
-        level = [
-            child
-            for parent in level
-            for child in (parent.values() if isinstance(parent, dict) else parent)
-            if isinstance(child, (dict, list))
-        ]
-        if not level:
-            return False
-    return True
 
 
 def _parts(schema: Any) -> Iterator[Schema]:
