@@ -19,7 +19,7 @@ from batch_pipelines.engines.protocol import EngineError
 from batch_pipelines.feeding.answer import Answerer
 from batch_pipelines.feeding.replica import Replica
 from batch_pipelines.jobs.claims import Worker
-from batch_pipelines.jobs.fingerprint import request_digest
+from batch_pipelines.jobs.fingerprint import request_digest, settings_digest
 from batch_pipelines.jobs.folder import InvalidJobId
 from batch_pipelines.jobs.manifest import Manifest, read_manifest
 from batch_pipelines.jobs.parts import committed_shards
@@ -104,7 +104,7 @@ def shard_inputs(
                 preflight=preflight,
                 check=_time_check(context, request),
             )
-    except JobFailed as failure:
+    except (JobFailed, ModelNotFound, CheckpointRefused) as failure:
         raise dg.Failure(str(failure), allow_retries=False) from failure
     except ModelUnavailable as error:
         raise dg.Failure(f"the request's model cannot be looked at: {error}") from error
@@ -148,6 +148,7 @@ def run_inference(
     worker = Worker(context.run_id, share["replica"], context.retry_number)
     check = _time_check(context, request)
     try:
+        _check_engine(engines, request, manifest)
         run_code = _code_runner(request, job_store)
         with engines.ready(request, manifest.needs, check=check, log=_log_engine_line) as make_engine:
             result = run_replica(
@@ -193,7 +194,12 @@ def merge_outputs(
             manifest,
             request.output_data_path,
             run_id=context.run_id,
-            warnings=[*validated["warnings"], *manifest.warnings, *_taken_over(job, manifest)],
+            warnings=[
+                *validated["warnings"],
+                *manifest.warnings,
+                *_taken_over(job, manifest),
+                *_restarts(replicas),
+            ],
             check=_time_check(context, request),
         )
     except JobFailed as failure:
@@ -207,6 +213,26 @@ def merge_outputs(
         summary.model_dump(mode="json"),
         metadata=_metadata(summary, preview(job.store, job.folder, manifest), replicas),
     )
+
+
+def _restarts(replicas: list[dict[str, Any]]) -> list[str]:
+    deaths = sum(result.get("engine_deaths", 0) for result in replicas)
+    if not deaths:
+        return []
+    return [
+        f"the engine died {deaths} time{'s' * (deaths != 1)} and was started anew; "
+        "why is in the logs of the run_inference steps"
+    ]
+
+
+def _check_engine(engines: Engines, request: CreateBatchCompletionsV2Request, manifest: Manifest) -> None:
+    """Two models must not answer one job: weights can be replaced, and a branch of the hub moves on."""
+    now = settings_digest(request, engine=engines.identity(request), v1_header=manifest.v1_header)
+    if now != manifest.settings_digest:
+        raise JobFailed(
+            "the model, or how its engine is set up, is not what it was when the items were sharded: "
+            "run all steps again"
+        )
 
 
 def _code_runner(request: CreateBatchCompletionsV2Request, job_store: JobStore) -> RunCode | None:

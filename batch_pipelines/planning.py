@@ -17,6 +17,7 @@ from batch_pipelines.hardware.gpus import HardwareTable
 from batch_pipelines.inputs.reader import InputError, InputStream, open_input
 from batch_pipelines.jobs.folder import JobFolder, mint_job_id
 from batch_pipelines.models.checkpoint_facts import CheckpointFacts
+from batch_pipelines.models.errors import ModelUnavailable
 from batch_pipelines.preflight.protocol import ModelUnfit, NoPreflight, Preflight
 from batch_pipelines.stages.count import ItemCount, count_items
 from batch_pipelines.stages.inline import inline_input
@@ -140,7 +141,7 @@ def plan_request(
             request,
             model.facts if model is not None else None,
             deployment.table,
-            gpus_available=deployment.gpus_available,
+            gpus_available=deployment.gpus_available or bool(request.gpus or request.gpu_type),
             engine_defaults=deployment.engine_args,
         )
     except HardwareInvalid as invalid:
@@ -154,11 +155,13 @@ def plan_request(
     items = None
     if not any(error.pointer in ("/input_data_path", "/content") for error in errors):
         config = request.engine_config
-        survey = Survey((config.model, config.served_model_name))
+        survey, tool = Survey((config.model, config.served_model_name)), request.tool_config is not None
         try:
-            with open_preflight(request) if model is not None else NoPreflight() as preflight:
+            with _preflight(request, model, open_preflight, warnings) as preflight:
                 items = count_items(
-                    _stream(job, request, deployment), item_check(survey, preflight), preflight
+                    _stream(job, request, deployment),
+                    item_check(survey, preflight, with_tool=tool),
+                    preflight,
                 )
                 warnings += [*survey.warnings, *told(preflight.notes)]
         except ModelUnfit as error:
@@ -168,6 +171,21 @@ def plan_request(
         except RequestInvalid as invalid:
             errors += [FieldError("/input_data_path", str(error)) for error in invalid.errors]
     return Plan(request, model, hardware, items, tuple(warnings), tuple(dict.fromkeys(errors)))
+
+
+def _preflight(
+    request: CreateBatchCompletionsV2Request,
+    model: ModelSeen | None,
+    open_preflight: Callable[[CreateBatchCompletionsV2Request], Preflight],
+    warnings: list[str],
+) -> Preflight:
+    if model is None:
+        return NoPreflight()
+    try:
+        return open_preflight(request)
+    except ModelUnavailable as error:
+        warnings.append(f"items are not checked against the model: {error}")
+        return NoPreflight()
 
 
 def _stream(job: Job, request: CreateBatchCompletionsV2Request, deployment: Deployment) -> InputStream:

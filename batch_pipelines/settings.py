@@ -126,6 +126,11 @@ class Settings(BaseSettings):
     )
     location: Annotated[str, Field(description="Name of the code location in Dagster.")] = "batch_pipelines"
 
+    @field_validator("media_domains")
+    @classmethod
+    def _lower(cls, hosts: list[str]) -> list[str]:
+        return [host.lower() for host in hosts]
+
     @model_validator(mode="after")
     def _heartbeats_within_ttl(self) -> Self:
         if self.claim_ttl_sec < 3 * self.heartbeat_sec:

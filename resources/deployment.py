@@ -57,6 +57,7 @@ def engines_of(settings: Settings) -> Engines:
         media_domains=tuple(settings.media_domains),
         engine_args=settings.engine_args,
         environment=settings.engine_env,
+        code_evaluator_python=settings.code_evaluator_python,
     )
 
 

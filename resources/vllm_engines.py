@@ -23,6 +23,7 @@ from batch_pipelines.engines.vllm_args import (
     structured_backend,
 )
 from batch_pipelines.engines.vllm_server import VLLMServer
+from batch_pipelines.engines.vllm_values import QUANTIZED_BEFOREHAND
 from batch_pipelines.hardware.choose import HardwareInvalid, infer_hardware
 from batch_pipelines.hardware.gpus import HardwareTable
 from batch_pipelines.models.cache import evict, in_use
@@ -42,6 +43,7 @@ from batch_pipelines.models.checkpoints import (
 )
 from batch_pipelines.models.errors import CheckpointRefused, ModelNotFound
 from batch_pipelines.models.file_choice import Wanted
+from batch_pipelines.models.local_folders import folder_identity
 from batch_pipelines.models.source import ModelSource, locate_model
 from batch_pipelines.planning import ModelSeen
 from batch_pipelines.preflight.job import check_job
@@ -55,6 +57,36 @@ __all__ = ["VLLM_VERSION", "ModelAccess", "VLLMEngines"]
 
 VLLM_VERSION: Final = "0.32.0"
 """The engine that all images of a deployment bring; `pyproject.toml` pins the same."""
+
+
+_TEXT_ONLY: Final = frozenset(
+    {
+        "CohereForCausalLM",
+        "DeepseekV2ForCausalLM",
+        "DeepseekV3ForCausalLM",
+        "FalconForCausalLM",
+        "GPT2LMHeadModel",
+        "GPTNeoXForCausalLM",
+        "Gemma2ForCausalLM",
+        "Gemma3ForCausalLM",
+        "GemmaForCausalLM",
+        "GptOssForCausalLM",
+        "LlamaForCausalLM",
+        "MistralForCausalLM",
+        "MixtralForCausalLM",
+        "MptForCausalLM",
+        "OPTForCausalLM",
+        "OlmoForCausalLM",
+        "Phi3ForCausalLM",
+        "PhiForCausalLM",
+        "Qwen2ForCausalLM",
+        "Qwen2MoeForCausalLM",
+        "Qwen3ForCausalLM",
+        "Qwen3MoeForCausalLM",
+        "StableLmForCausalLM",
+    }
+)
+"""Architectures that take text alone; of others without a vision configuration that cannot be told."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +131,7 @@ class VLLMEngines:
         media_domains: Hosts from which the engine may fetch images.
         engine_args: Engine arguments for what a request leaves unset.
         environment: Environment variables of the engine's process.
+        code_evaluator_python: The Python that runs models' code, where it may.
     """
 
     models: ModelAccess
@@ -109,6 +142,7 @@ class VLLMEngines:
     media_domains: tuple[str, ...] = ()
     engine_args: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    code_evaluator_python: Path | None = None
 
     def check(self, request: CreateBatchCompletionsV2Request) -> EngineFindings:
         """See `Engines.check`."""
@@ -135,6 +169,7 @@ class VLLMEngines:
             warnings.append(f"{source} cannot be looked at now, so nothing is checked against it")
         else:
             errors += _context_errors(config, defaults, facts)
+            errors += _quantization_errors(config, facts)
             found = check_job(peek.folder, self._preflight_settings(config, source, facts))
             errors += [FieldError("/model_config", problem) for problem in found.problems]
             warnings += found.warnings
@@ -154,6 +189,9 @@ class VLLMEngines:
             "arguments": self._defaults(source),
             "environment": self.environment,
             "model": identity(source, self.models.remotes),
+            "tokenizer": _tokenizer_identity(request.engine_config),
+            "media_domains": self.media_domains,
+            "code_evaluator": str(self.code_evaluator_python) if request.tool_config else None,
         }
         return orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode()
 
@@ -161,7 +199,7 @@ class VLLMEngines:
         """See `Engines.preflight`."""
         config = request.engine_config
         source = self.models.locate(config)
-        peek = self._peek(source, config)
+        peek = self._peek(source, config, hub_required=True)
         if peek is None:
             return NoPreflight()
         return ModelPreflight(peek.folder, self._preflight_settings(config, source, _facts(peek)))
@@ -201,7 +239,8 @@ class VLLMEngines:
             cores = len(os.sched_getaffinity(0))
             threads = max(1, cores // min(request.replicas, self.side_by_side))
             environment.setdefault("OMP_NUM_THREADS", str(threads))
-        if model.folder is not None and source.kind != "folder":
+        tokenizer = merged_settings(config, self._defaults(source)).get("tokenizer")
+        if model.folder is not None and source.kind != "folder" and tokenizer is None:
             environment.setdefault("HF_HUB_OFFLINE", "1")  # all of it is here
         return EngineSpec(
             model=model.model,
@@ -245,7 +284,9 @@ class VLLMEngines:
             load_format=str(settings.get("load_format") or "auto"),
         )
 
-    def _peek(self, source: ModelSource, config: BatchCompletionsModelConfig) -> CheckpointPeek | None:
+    def _peek(
+        self, source: ModelSource, config: BatchCompletionsModelConfig, *, hub_required: bool = False
+    ) -> CheckpointPeek | None:
         return peek_checkpoint(
             source,
             self.models.cache,
@@ -253,7 +294,7 @@ class VLLMEngines:
             self._wanted(config, source),
             check=lambda: None,
             log=lambda _: None,
-            hub_required=False,
+            hub_required=hub_required,
         )
 
     def _preflight_settings(
@@ -272,12 +313,28 @@ class VLLMEngines:
             tokenizer_elsewhere=tokenizer is not None and own_tokenizer is None,
             tokenizer_mode=_text(settings.get("tokenizer_mode")) or "auto",
             skip_tokenizer=settings.get("skip_tokenizer_init") is True,
-            vision=facts.vision if facts else None,
+            vision=_vision(facts),
             max_images=image_limit(settings),
             media_domains=frozenset(self.media_domains),
             auto_tools=auto_tools(config, defaults),
             structured_backend=structured_backend(settings),
         )
+
+
+def _quantization_errors(
+    config: BatchCompletionsModelConfig, facts: CheckpointFacts | None
+) -> list[FieldError]:
+    named = config.quantization
+    if facts is None or facts.quantization is not None or named not in QUANTIZED_BEFOREHAND:
+        return []
+    why = f"is {named!r}, which needs a checkpoint that is quantized so; this one is not quantized"
+    return [FieldError("/model_config/quantization", why)]
+
+
+def _tokenizer_identity(config: BatchCompletionsModelConfig) -> str | None:
+    """What tells a tokenizer's folder from another; of any other name, the request itself does."""
+    folder = Path(config.tokenizer.removeprefix("file://")) if config.tokenizer else None
+    return folder_identity(folder) if folder is not None and folder.is_dir() else None
 
 
 def _context(facts: CheckpointFacts | None, settings: Mapping[str, object]) -> int | None:
@@ -308,6 +365,13 @@ def _facts(peek: CheckpointPeek | None, warnings: list[str] | None = None) -> Ch
         if warnings is not None:
             warnings.append(f"nothing is known of the model's size, context or vocabulary: {error}")
         return None
+
+
+def _vision(facts: CheckpointFacts | None) -> bool | None:
+    """Whether the model takes images; None where its configuration does not tell, and the engine will."""
+    if facts is None or facts.vision:
+        return None if facts is None else True
+    return False if _TEXT_ONLY.issuperset(facts.architectures) and facts.architectures else None
 
 
 def _text(value: object) -> str | None:

@@ -6,11 +6,17 @@ from collections.abc import Iterable
 __all__ = ["nearest", "suggestion"]
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that looks most like `name`, or none if none does."""
+def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.7) -> str | None:
+    """The known name that looks most like `name`, or none if none does.
+
+    Args:
+        name: What was written.
+        known: What may have been meant.
+        cutoff: How alike they must be, from 0 to 1, where 1 is the same.
+    """
     folded = {candidate.replace("_", "").casefold(): candidate for candidate in known}
     close = difflib.get_close_matches(
-        name.replace("_", "").replace("-", "").casefold(), folded, n=1, cutoff=0.7
+        name.replace("_", "").replace("-", "").casefold(), folded, n=1, cutoff=cutoff
     )
     return folded[close[0]] if close else None
 

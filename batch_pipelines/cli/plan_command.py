@@ -28,9 +28,10 @@ _PIPED_WIDTH = 200
 @common_options
 @click.make_pass_decorator(App)
 def plan(app: App, file: BinaryIO) -> None:
-    """Tell what REQUEST ('-' for stdin) would take, and what would be refused; nothing is run or written.
+    """Tell what REQUEST ('-' for stdin) would take, and what would be refused, without running it.
 
-    No Dagster is asked: paths, models and hardware are those of this machine's own settings. The exit code is
+    Nothing of the job is written and no Dagster is asked; what describes a remote model is fetched into the
+    cache of models. Paths, models and hardware are those of this machine's own settings. The exit code is
     2 if the request would be refused; items that would be refused are counted, and leave it at 0.
     """
     request = resolve_paths(parse_request(file.read()), Path.cwd())

@@ -241,7 +241,9 @@ def _settings_for(needs: EngineNeeds, settings: Mapping[str, object]) -> dict[st
     if needs.log_probs > (known if isinstance(known, int) else _MAX_LOGPROBS):
         needed["max_logprobs"] = needs.log_probs
     if needs.structured_backend is not None:
-        needed["structured_outputs_config"] = {"backend": needs.structured_backend}
+        given = settings.get("structured_outputs_config")
+        rest = given if isinstance(given, Mapping) else {}
+        needed["structured_outputs_config"] = {**rest, "backend": needs.structured_backend}
     return needed
 
 

@@ -7,7 +7,7 @@ a test asks the installed vLLM whether they still agree. What depends on the che
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["CHOICES", "TOOL_PARSERS", "value_errors"]
+__all__ = ["CHOICES", "QUANTIZED_BEFOREHAND", "TOOL_PARSERS", "value_errors"]
 
 
 def _words(text: str) -> list[str]:
@@ -45,6 +45,10 @@ CHOICES: Final[Mapping[str, list[str]]] = {
     ),
     "tool_call_parser": TOOL_PARSERS,
 }
+QUANTIZED_BEFOREHAND: Final = frozenset(
+    _words("awq auto_awq awq_marlin gptq auto_gptq gptq_marlin compressed-tensors quark fbgemm_fp8")
+)
+"""Of the quantizations, those that only a checkpoint which was stored so can have."""
 _BOUNDS: Final = {
     "max_model_len": (-1, 2**31 - 1),  # -1: as much as fits the memory
     "num_gpu_blocks_override": (1, 2**31 - 1),

@@ -15,7 +15,7 @@ from batch_pipelines.api.request import CreateBatchCompletionsV2Request
 
 __all__ = ["fingerprint_of", "request_digest", "settings_digest"]
 
-_RECORD_VERSION = 1
+_RECORD_VERSION = 2
 """Raise it when the same engine reply would be recorded differently."""
 
 

@@ -223,7 +223,7 @@ def _planned(
     else:
         checkpoint = objects = ObjectCheckpoint(source.uri, remotes.stores, log)
         choice = choose(objects.files(), wanted, source.uri)
-        version = files_digest(of_part(choice, part))
+        version = repr((files_digest(of_part(choice, part)), part, wanted.weight_rule))
 
         def chosen() -> FileChoice:
             return choice

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Final, Self
 
 __all__ = ["CheckpointUnreadable", "ConfigFields"]
 
@@ -27,6 +27,7 @@ _CONTEXT = (
 )  # fmt: skip
 _TEXT_CONFIGS = ("text_config", "llm_config", "language_config", "thinker_config")
 _STATEFUL = ("linear", "mamba", "conv", "recurrent")
+_LARGEST_FACTOR: Final = 10_000
 _SCALED_ALREADY = ("llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling")
 
 # Of language models nested in multi-modal ones files leave defaults out; `transformers` fills in these.
@@ -153,7 +154,7 @@ class ConfigFields:
             scale = rope.get("factor")
             if kind not in _SCALED_ALREADY and isinstance(scale, int | float):
                 factor = scale
-        return int(length * factor)
+        return int(length * factor) if 0 < factor < _LARGEST_FACTOR else None
 
     def _rope_parameters(self) -> list[Mapping[str, Any]]:
         """The parameters of rotary embeddings; several where kinds of layers have their own."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -14,6 +14,7 @@ __all__ = ["bytes_in_folder", "quantization_of", "read_object", "stored_bytes"]
 
 _BYTES: Mapping[str, int] = {"float32": 4, "float16": 2, "half": 2, "bfloat16": 2}
 
+_MOST_BITS: Final = 64
 # Block formats carry a scale: one of 8 bits for 32 weights in MXFP4, for 16 in NVFP4.
 _BITS: Mapping[str, float] = {
     "fp8": 8, "fbgemm_fp8": 8, "deepseek_v4_fp8": 8, "awq": 4, "gptq": 4, "mxfp4": 4.25, "modelopt_fp4": 4.5,
@@ -42,7 +43,7 @@ def quantization_of(config: Mapping[str, Any]) -> tuple[str | None, float | None
     method = str(found.get("quant_method") or "unknown").lower()
     method = method.replace("compressed_tensors", "compressed-tensors")
     bits = found.get("bits") or found.get("w_bit") or _bits(method, found)
-    return method, bits if isinstance(bits, int | float) else None
+    return method, bits if isinstance(bits, int | float) and 0 < bits <= _MOST_BITS else None
 
 
 def stored_bytes(config: Mapping[str, Any], text: Mapping[str, Any]) -> int:

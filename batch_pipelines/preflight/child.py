@@ -94,6 +94,8 @@ class _Workshop:
             )
         except TemplateFails as failure:
             return {"error": str(failure)}
+        if not prompt:
+            return {"error": "renders to nothing"}
         return {"tokens": self._tokens_of(prompt, request) if request["enough"] is not None else None}
 
     def _tokens_of(self, text: str, request: Request) -> int | None:

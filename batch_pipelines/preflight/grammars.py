@@ -22,9 +22,11 @@ from batch_pipelines.preflight.followers import GuidanceFollower, XgrammarFollow
 from batch_pipelines.preflight.json_features import (
     not_for_guidance,
     not_for_xgrammar,
+    passed_over_by_xgrammar,
     refers_elsewhere,
 )
-from batch_pipelines.preflight.probe import Probe, follow
+from batch_pipelines.preflight.probe import Probe, follow, follow_paths
+from batch_pipelines.preflight.repetitions import MOST_PLACES, nested_places, patterns_in
 from batch_pipelines.preflight.tokens import BYTES, Tokens
 
 __all__ = ["Grammars", "Judgement"]
@@ -90,17 +92,18 @@ class Grammars:
             form: The specification: a schema, a text, or a list of strings.
             backend: `xgrammar`, `guidance`, or `auto`: the first of the two that takes it.
         """
-        refused = _refused_anywhere(kind, form)
+        refused = _refused_anywhere(kind, form) or _repeats_too_much(kind, form)
         if refused is not None:
             return Judgement(refused)
         if kind == "tool":
-            return self._by_xgrammar(kind, form) if backend != "guidance" else Judgement(_NO_TOOLS)
+            return self._judge_tool(form) if backend != "guidance" else Judgement(_NO_TOOLS)
         if backend == "guidance":
             return self._by_guidance(kind, form)
         refused = self._xgrammar_refuses(kind, form)
         if refused is None:
             return self._by_xgrammar(kind, form)
-        if backend == "xgrammar":
+        if backend == "xgrammar" or (kind == "grammar" and not _is_lark(form)):
+            # llguidance reads a broken EBNF grammar as one of its own kind, which then means something else.
             return Judgement(f"xgrammar does not take it: {refused}")
         if kind == "json" and (unenforced := not_for_guidance(form)) is not None:
             return Judgement(
@@ -110,6 +113,12 @@ class Grammars:
         if judged.error is None:
             return judged
         return Judgement(f"xgrammar does not take it: {refused}; {judged.error}")
+
+    def _judge_tool(self, form: Any) -> Judgement:
+        """The schema of a tool's arguments: xgrammar enforces it, whatever it does not know of it."""
+        judged = self._by_xgrammar("tool", form)
+        unenforced = not_for_xgrammar(form) if form and judged.error is None else None
+        return judged if unenforced is None else replace(judged, note=f"{unenforced} is not enforced")
 
     def _xgrammar_refuses(self, kind: str, form: Any) -> str | None:
         try:
@@ -137,13 +146,19 @@ class Grammars:
                 return Judgement(
                     f"it takes {took:.1f} s to compile; the engine gives a pattern {_REGEX_SEC:g} s"
                 )
-            follower = XgrammarFollower(self._xgrammar, compiled, self._vocabulary)
-            judged = _judgement("xgrammar", follow(follower, self._vocabulary.stop_ids))
+            probe = follow_paths(
+                lambda: XgrammarFollower(self._xgrammar, compiled, self._vocabulary),
+                self._vocabulary.stop_ids,
+            )
+            judged = _judgement("xgrammar", probe)
         except _REFUSALS as error:
             return Judgement(f"xgrammar cannot compile it: {_reason(error)}")
-        if kind in ("json", "tool") and judged.error is None and (elsewhere := refers_elsewhere(form)):
-            return replace(judged, note=f"`$ref` {elsewhere!r} is not followed, so anything may stand there")
-        return judged
+        if kind not in ("json", "tool") or judged.error is not None:
+            return judged
+        if refers_elsewhere(form):
+            return replace(judged, note="a `$ref` to another document is not followed: anything may be there")
+        unkept = passed_over_by_xgrammar(form)
+        return judged if unkept is None else replace(judged, note=f"{unkept} is not enforced")
 
     def _compile(self, kind: str, form: Any) -> Any:
         compiler = self._compiler
@@ -212,6 +227,17 @@ _PRESENT: Final[dict[str, Callable[[Any], str | None]]] = {
     "grammar": lambda form: None if form.strip() else "is empty",
     "regex": lambda form: "has a NUL character" if "\x00" in form else None,
 }
+
+
+def _repeats_too_much(kind: str, form: Any) -> str | None:
+    patterns = [form] if kind == "regex" else patterns_in(form) if kind in ("json", "tool") else ()
+    worst = max(map(nested_places, patterns), default=1)
+    if worst <= MOST_PLACES:
+        return None
+    return (
+        f"it has repetitions within repetitions of {worst:,} places at once, which can take the engine "
+        f"seconds a token; at most {MOST_PLACES:,} are taken"
+    )
 
 
 def _refused_anywhere(kind: str, form: Any) -> str | None:

@@ -15,7 +15,7 @@ from typing import IO, Any, Final, Self
 
 import orjson
 
-__all__ = ["Helper", "HelperLost", "HelperUnusable"]
+__all__ = ["Helper", "HelperExhausted", "HelperLost", "HelperUnusable"]
 
 _COMMAND: Final = (sys.executable, "-P", "-m", "batch_pipelines.preflight.child")
 _LOAD_SEC: Final = 300.0
@@ -34,10 +34,16 @@ _SET: Final = {
     "TRANSFORMERS_OFFLINE": "1",
 }
 _CHUNK: Final = 2**16
+_MOST_LOSSES: Final = 60
+"""Each costs up to its time limit, so that they bound what a hostile input costs: ten minutes at 10 s."""
 
 
 class HelperLost(Exception):
     """The helper did not survive a request, or is not worth waiting for any longer; the message says how."""
+
+
+class HelperExhausted(HelperLost):
+    """Too many requests of this job did not go well, so no more are tried."""
 
 
 class HelperUnusable(Exception):
@@ -59,6 +65,7 @@ class Helper:
         self._process: subprocess.Popen[bytes] | None = None
         self._loaded: dict[str, dict[str, Any]] = {}
         self._unusable: dict[str, str] = {}
+        self._losses = 0
 
     def ask(
         self, op: str, request: Mapping[str, Any], *, seconds: float, loads: Mapping[str, Mapping[str, Any]]
@@ -72,12 +79,21 @@ class Helper:
             loads: What must have been loaded before, by op and in order, with the rest of its request.
 
         Raises:
+            HelperExhausted: The job's share of requests that do not go well is used up.
             HelperLost: There is no answer, and a new helper will serve the next request.
             HelperUnusable: It did not survive loading something, now or earlier.
         """
+        if self._losses >= _MOST_LOSSES:
+            raise HelperExhausted(
+                f"is not tried, after {self._losses} others of this job that did not go well"
+            )
         for name, rest in loads.items():
             self.load(name, rest)
-        return self._exchange({**request, "op": op, "seconds": seconds, "memory": self._memory_bytes})
+        try:
+            return self._exchange({**request, "op": op, "seconds": seconds, "memory": self._memory_bytes})
+        except HelperLost:
+            self._losses += 1
+            raise
 
     def load(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Have the helper load something, unless it has; the answer is the same each time.

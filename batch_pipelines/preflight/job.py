@@ -59,7 +59,7 @@ def check_job(folder: Path, settings: PreflightSettings, *, kind: ItemKind | Non
 def _check_template(
     model: ModelFolder, settings: PreflightSettings, findings: JobFindings, *, of_chats: bool
 ) -> None:
-    serious = findings.problems if of_chats else findings.warnings
+    serious = findings.problems if of_chats or settings.chat_template is not None else findings.warnings
     template = model.template(settings.chat_template, tools=False)
     if template is None:
         if not model.engine_has_template:

@@ -8,8 +8,13 @@ test compares the verdicts. What a library refuses by itself is not repeated her
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-__all__ = ["not_for_guidance", "not_for_xgrammar", "refers_elsewhere"]
+__all__ = ["not_for_guidance", "not_for_xgrammar", "passed_over_by_xgrammar", "refers_elsewhere"]
 
+_PASSED_OVER: Final = (
+    "not", "if", "oneOf", "dependentRequired", "dependentSchemas", "unevaluatedItems",
+    "unevaluatedProperties",
+)  # fmt: skip
+"""Of `oneOf`, that no more than one branch may hold."""
 _FORMATS: Final = frozenset(
     {
         "date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "json-pointer",
@@ -39,6 +44,15 @@ def refers_elsewhere(schema: Any) -> str | None:
     """A reference to another document, if there is one: xgrammar fetches none, and allows anything there."""
     references = (part.get("$ref") for part in _parts(schema))
     return next((ref for ref in references if isinstance(ref, str) and not ref.startswith("#")), None)
+
+
+def passed_over_by_xgrammar(schema: Any) -> str | None:
+    """A keyword that xgrammar passes over although vLLM gives it such schemas, or none."""
+    for part in _parts(schema):
+        found = next((name for name in _PASSED_OVER if name in part), None)
+        if found is not None:
+            return f"`{found}`"
+    return None
 
 
 def _parts(schema: Any) -> Iterator[Schema]:

@@ -130,15 +130,16 @@ def _templates(folder: Path, tokenizer: Mapping[str, Any]) -> dict[str, str]:
     if isinstance(given, str):
         found["default"] = given
     elif isinstance(given, list):
-        found = {entry["name"]: entry["template"] for entry in given if {"name", "template"} <= entry.keys()}
+        entries = [entry for entry in given if isinstance(entry, Mapping)]
+        found = {each["name"]: each["template"] for each in entries if {"name", "template"} <= each.keys()}
     whole = _json(folder / "chat_template.json").get("chat_template")
     if isinstance(whole, str):
         found["default"] = whole
     for file in sorted(folder.glob("additional_chat_templates/*.jinja")):
-        found[file.stem] = file.read_text()
+        found[file.stem] = file.read_text(errors="replace")
     single = folder / "chat_template.jinja"
     if single.is_file():
-        found["default"] = single.read_text()
+        found["default"] = single.read_text(errors="replace")
     return found
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from batch_pipelines.api.items import ItemKind
 from batch_pipelines.api.output import ItemError
-from batch_pipelines.preflight.helper import Helper, HelperLost, HelperUnusable
+from batch_pipelines.preflight.helper import Helper, HelperExhausted, HelperLost, HelperUnusable
 from batch_pipelines.preflight.lengths import Lengths
 from batch_pipelines.preflight.model_folder import ModelFolder
 from batch_pipelines.preflight.refusal import refusal
@@ -104,6 +104,8 @@ class Prompts:
             return None
         try:
             counts = self._count(texts, special=item.get("add_special_tokens") is not False)
+        except HelperExhausted:
+            return None  # the engine counts it too
         except HelperLost as loss:
             return refusal("prompt", f"cannot be made tokens: it {loss}")
         return self.lengths.check_counts(kind, item, counts, fields, size) if counts else None
@@ -112,7 +114,10 @@ class Prompts:
         if item.get("add_special_tokens") is False:
             return True
         if self._tokens_of_nothing is None:
-            counted = self._count([""], special=True) if self.loads else []
+            try:
+                counted = self._count([""], special=True) if self.loads else []
+            except HelperLost:
+                counted = []  # the engine will tell
             self._tokens_of_nothing = counted[0] if counted else 1
         return self._tokens_of_nothing == 0
 

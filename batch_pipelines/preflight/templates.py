@@ -109,8 +109,8 @@ class Templates:
         for field in _GIVEN:
             if item.get(field) and used.isdisjoint(_GIVEN[field]):
                 self._notes[f"{field}: {whose} chat template does not use it"] += 1
-        for name in given.keys() - used:
-            self._notes[f"chat_template_kwargs.{name}: {whose} chat template does not use it"] += 1
+        if given.keys() - used:
+            self._notes[f"chat_template_kwargs: {whose} chat template does not use all of them"] += 1
         return None
 
     def render(

@@ -14,6 +14,7 @@ from batch_pipelines.api.parse import parse_v1_header
 from batch_pipelines.engines.needs import EngineNeeds
 from batch_pipelines.inputs.reader import RawItem
 from batch_pipelines.preflight.protocol import Preflight
+from batch_pipelines.tool_use.refusals import refusal as tool_refusal
 from batch_pipelines.translation.survey import Survey
 from batch_pipelines.translation.translate import draft_of
 
@@ -39,11 +40,26 @@ def judge(kind: ItemKind | None, raw: RawItem, check: ItemCheck) -> ValidItem | 
     return check(checked.kind, checked.item, len(raw.data)) or checked
 
 
-def item_check(survey: Survey, preflight: Preflight) -> ItemCheck:
-    """The check of a job: what the engine cannot do first, then what this model cannot."""
+def item_check(survey: Survey, preflight: Preflight, *, with_tool: bool = False) -> ItemCheck:
+    """The check of a job: what the engine cannot do first, then what this model cannot.
+
+    Args:
+        survey: Takes in what items ask of the engine.
+        preflight: Checks them against the model.
+        with_tool: Whether the job has a `tool_config`, under which some items cannot be answered.
+    """
 
     def check(kind: ItemKind, item: Any, size: int) -> ItemError | None:
-        return survey.take(kind, item) or preflight.check(kind, item, size)
+        draft = survey.draft(kind, item)
+        if isinstance(draft, ItemError):
+            return draft
+        error = preflight.check(kind, item, size)
+        if error is None and with_tool and kind != "v1":
+            body = draft.body if draft is not None else {"stop": item.get("stop")}
+            error = tool_refusal(kind, item, body)
+        if error is None and draft is not None:
+            survey.count(draft)
+        return error
 
     return check
 
@@ -65,7 +81,8 @@ def check_header(fields: Mapping[str, Any], preflight: Preflight) -> None:
     draft = draft_of("v1", "", v1_header=fields)
     error = draft if isinstance(draft, ItemError) else preflight.check_v1_header(fields)
     if error is not None:
-        raise RequestInvalid([FieldError(pointer((error.param or "",)), error.message)])
+        message = error.message.removeprefix(f"{error.param}: ")
+        raise RequestInvalid([FieldError(pointer((error.param or "",)), message)])
 
 
 def told(notes: Mapping[str, int]) -> list[str]:

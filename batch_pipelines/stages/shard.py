@@ -6,6 +6,7 @@ alone, never on the number of replicas, so the same input always gives the same 
 """
 
 import hashlib
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -31,6 +32,7 @@ from batch_pipelines.translation.survey import Survey
 __all__ = ["InputChanged", "ShardLimits", "shard_input"]
 
 _FIRST_SHARD_ITEMS = 16
+_LOOK_SEC = 1.0
 _SHARDS_PER_STEP = 4
 _UPLOADS_IN_FLIGHT = 4
 _BYTES_A_TOKEN = 4
@@ -69,7 +71,7 @@ def shard_input(
         limits: Bounds on a shard and an item.
         engine: What tells the deployment's engine and its weights from any other.
         preflight: Checks each item against the model, so that what the engine would refuse never reaches it.
-        check: Called with every shard; what it raises ends the pass.
+        check: Called about once a second; what it raises ends the pass.
 
     Returns:
         The manifest, already published in the job's folder.
@@ -140,15 +142,19 @@ def _shard_stream(
     header = _checked_header(stream, preflight)
     config = request.engine_config
     survey = Survey((config.model, config.served_model_name))
-    validator = _Validator("v1" if header is not None else None, item_check(survey, preflight))
+    check_item = item_check(survey, preflight, with_tool=request.tool_config is not None)
+    validator = _Validator("v1" if header is not None else None, check_item)
     shards: list[ShardEntry] = []
     with _Uploads(job) as uploads:
         draft = _ShardDraft(id=0, first_index=0)
+        looked = time.monotonic()
         for raw in stream.items:
+            if time.monotonic() - looked > _LOOK_SEC:
+                check()
+                looked = time.monotonic()
             line, tokens, valid = validator.shard_line(raw)
             weight = max(len(line), tokens * _BYTES_A_TOKEN)
             if draft.lines and not draft.has_room(weight, limits):
-                check()
                 shards.append(uploads.put(draft))
                 draft = _ShardDraft(id=draft.id + 1, first_index=raw.index)
             draft.add(line, weight, tokens, valid=valid)
@@ -178,7 +184,7 @@ def _checked_header(stream: InputStream, preflight: Preflight) -> dict[str, Any]
     try:
         check_header(stream.header.fields, preflight)
     except RequestInvalid as error:
-        raise JobFailed(f"input_data_path: {error}") from error
+        raise JobFailed(f"the input: {error}") from error
     return stream.header.fields
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from batch_pipelines.api.errors import FieldError, RequestInvalid
 from batch_pipelines.api.request import CreateBatchCompletionsV2Request, unknown_model_config_keys
+from batch_pipelines.hardware.quantities import QuantityInvalid, parse_bytes, parse_cpus
 from batch_pipelines.jobs.fingerprint import request_digest
 from batch_pipelines.jobs.folder import JobFolder
 from batch_pipelines.jobs.manifest import read_manifest
@@ -95,6 +96,7 @@ def check_request(
     unknown = unknown_model_config_keys(request)
     errors = [
         *_policy_errors(request, policy),
+        *_quantity_errors(request),
         *_input_errors(job, request, policy),
         *_output_errors(job, request, policy, probe=probe_output),
     ]
@@ -163,6 +165,18 @@ def _is_sharded(job: Job, request: CreateBatchCompletionsV2Request) -> bool:
     """Whether an earlier run of this job has sharded the input, which may be gone by now."""
     known = read_manifest(job.store, job.folder)
     return known is not None and known.request_digest == request_digest(request)
+
+
+def _quantity_errors(request: CreateBatchCompletionsV2Request) -> list[FieldError]:
+    errors = []
+    for name in ("cpus", "memory", "storage"):
+        value = getattr(request, name)
+        try:
+            if value is not None:
+                parse_cpus(value) if name == "cpus" else parse_bytes(value, name)
+        except QuantityInvalid as error:
+            errors.append(FieldError(f"/{name}", str(error)))
+    return errors
 
 
 def _hardware_warnings(request: CreateBatchCompletionsV2Request, policy: Policy) -> list[str]:

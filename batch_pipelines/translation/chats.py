@@ -3,9 +3,10 @@
 from typing import Any
 
 from batch_pipelines.translation.draft import Draft, Item, send
+from batch_pipelines.translation.rewrites import without_prompt_logprobs
 from batch_pipelines.translation.tools import with_tool_messages
 
-__all__ = ["add_generation_prompt", "continue_final_message", "documents", "messages"]
+__all__ = ["add_generation_prompt", "continue_final_message", "documents", "echo", "messages"]
 
 
 def messages(draft: Draft, name: str, value: list[Item]) -> None:
@@ -33,6 +34,14 @@ def continue_final_message(draft: Draft, name: str, value: bool) -> None:
     draft.body[name] = value
     if value and draft.item.get("add_generation_prompt") is None:
         draft.body["add_generation_prompt"] = False
+
+
+def echo(draft: Draft, name: str, value: bool) -> None:
+    """Send it, and leave out what the engine adds unasked: an entry for each token of the prompt."""
+    if value:
+        draft.body[name] = True
+        if not draft.item.get("logprobs"):
+            draft.rewrites.append(without_prompt_logprobs)
 
 
 def documents(draft: Draft, name: str, value: list[dict[str, Any]]) -> str | None:

@@ -2,10 +2,8 @@
 
 from typing import Any, Final
 
-import orjson
-from outlines_core.json_schema import build_regex_from_schema
-
 from batch_pipelines.translation.draft import Draft
+from batch_pipelines.translation.white_space import expression_of
 
 __all__ = ["GUIDED", "guided", "guided_backend", "guided_whitespace", "response_format", "sets_a_form"]
 
@@ -16,8 +14,9 @@ GUIDED: Final = {
     "guided_grammar": "grammar",
 }
 """The older fields, and what they are called within vLLM's `structured_outputs`."""
-BACKENDS: Final = ("auto", "xgrammar", "guidance", "outlines", "lm-format-enforcer")
-"""What vLLM 0.32 knows as `StructuredOutputsConfig.backend`."""
+BACKENDS: Final = ("auto", "xgrammar", "guidance")
+"""Of vLLM 0.32's backends, those whose grammars can be tried before an engine starts. The others, outlines
+and lm-format-enforcer, compile within the server, where a small pattern can keep them busy for ever."""
 
 
 def sets_a_form(item: Any) -> str | None:
@@ -51,8 +50,8 @@ def guided(draft: Draft, name: str, value: Any) -> str | None:
     pattern = draft.item.get("guided_whitespace_pattern")
     if name == "guided_json" and pattern is not None:
         try:
-            expression = build_regex_from_schema(orjson.dumps(value).decode(), pattern)
-        except (ValueError, TypeError) as error:
+            expression = expression_of(value, pattern)
+        except ValueError as error:
             return f"cannot be made a regular expression, as `guided_whitespace_pattern` asks: {error}"
         draft.body["structured_outputs"] = {"regex": expression}
     else:
@@ -70,7 +69,7 @@ def guided_whitespace(draft: Draft, _: str, __: str) -> str | None:
 def guided_backend(draft: Draft, _: str, value: str) -> str | None:
     """Whether it is one of the engine's; that all items agree is checked over the whole job."""
     if value not in BACKENDS:
-        return f"is {value!r}; the engine has {', '.join(BACKENDS)}"
+        return f"is {value!r}; give one of {', '.join(BACKENDS)}, or leave it out"
     if sets_a_form(draft.item) is None:
         return "means nothing without a form such as `guided_json`"
     return None

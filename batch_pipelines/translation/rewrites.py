@@ -9,7 +9,14 @@ from typing import Any
 
 from batch_pipelines.translation.draft import Body
 
-__all__ = ["as_function_call", "keep_best", "keep_first", "mean_log_probability", "repeat"]
+__all__ = [
+    "as_function_call",
+    "keep_best",
+    "keep_first",
+    "mean_log_probability",
+    "repeat",
+    "without_prompt_logprobs",
+]
 
 Choice = dict[str, Any]
 
@@ -40,6 +47,11 @@ def keep_first(body: Body, *, wanted: int, of: int) -> Body:
 def repeat(body: Body, *, times: int) -> Body:
     """Give each choice several times: without randomness they would all be the same."""
     return {**body, "choices": _numbered([choice for choice in body["choices"] for _ in range(times)])}
+
+
+def without_prompt_logprobs(body: Body) -> Body:
+    """Leave out the log probabilities of the prompt's tokens."""
+    return {**body, "prompt_logprobs": None}
 
 
 def as_function_call(body: Body) -> Body:

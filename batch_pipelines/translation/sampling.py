@@ -4,6 +4,7 @@ import functools
 from typing import Any, Final
 
 from batch_pipelines.translation.draft import Draft, Rule, send
+from batch_pipelines.translation.forms import sets_a_form
 from batch_pipelines.translation.rewrites import keep_best, keep_first, repeat
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "min_tokens",
     "n",
     "positive",
+    "seed",
     "stop",
     "token_limit",
     "token_log_probs",
@@ -145,6 +147,13 @@ def top_k(draft: Draft, name: str, value: int) -> None:
         draft.body[name] = value
 
 
+def seed(draft: Draft, name: str, value: int) -> str | None:
+    """Send it, unless the engine would take it for none."""
+    if value == -1:
+        return "is -1, which the engine takes for no seed; give another, or leave it out"
+    return send(draft, name, value)
+
+
 def stop(target: str = "stop") -> Rule:
     """Send stop strings, if the engine takes that many."""
 
@@ -174,6 +183,9 @@ def token_limit(target: str) -> Rule:
 
 def min_tokens(draft: Draft, name: str, value: int) -> str | None:
     """Send it, if the limit leaves room for so many."""
+    form = sets_a_form(draft.item)
+    if value > 0 and form is not None:
+        return f"cannot be combined with `{form}`: a text of that form may end sooner"
     limits = ("max_completion_tokens", "max_tokens") if draft.kind == "chat" else ("max_tokens",)
     limit = next((draft.item[limit] for limit in limits if draft.item.get(limit) is not None), None)
     if limit is None and draft.kind == "completion":

@@ -33,7 +33,8 @@ _SHARED: Final[dict[str, FieldRule]] = {
     "min_p": passed(),
     "use_beam_search": passed(
         "Refused together with a field that the engine's search does not look at: stop strings and tokens, "
-        "penalties, `top_k`, `top_p`, `min_p`, `logit_bias`, `min_tokens`, a form of the text, tools.",
+        "penalties, `top_k`, `top_p`, `min_p`, `logit_bias`, `min_tokens`, a form of the text, tools. The "
+        "search is not random, so `temperature` and `seed` change nothing.",
         sampling.beam_search,
     ),
     "length_penalty": passed(
@@ -49,7 +50,10 @@ _SHARED: Final[dict[str, FieldRule]] = {
     "stop_token_ids": passed("Refused where an id is not in the vocabulary."),
     "include_stop_str_in_output": passed(),
     "ignore_eos": passed(),
-    "min_tokens": passed("Refused if more than may be generated.", sampling.min_tokens),
+    "min_tokens": passed(
+        "Refused if more than may be generated, or with a form of the text, which may end sooner.",
+        sampling.min_tokens,
+    ),
     "skip_special_tokens": passed(),
     "spaces_between_special_tokens": passed(),
     "add_special_tokens": passed(),
@@ -60,13 +64,14 @@ _SHARED: Final[dict[str, FieldRule]] = {
     ),
     **{name: translated(_GUIDED.format(new), forms.guided) for name, new in forms.GUIDED.items()},
     "guided_decoding_backend": translated(
-        "Sets up the engine for the whole job, so all items that name one must name the same; another one, "
-        "or one that the engine has not, is refused.",
+        "`auto`, `xgrammar` or `guidance`. One library enforces all forms of a job, so all items that name "
+        "one must name the same; without a name the first item that needs one decides. Others are refused, "
+        "since what they compile cannot be tried beforehand.",
         forms.guided_backend,
     ),
     "guided_whitespace_pattern": emulated(
         "The engine has no such setting: `guided_json` is sent as a regular expression with this space. "
-        "Refused where the schema cannot be one.",
+        "Refused unless all properties are required and the expression can keep to every keyword.",
         forms.guided_whitespace,
     ),
     "model": no_effect("The job's model answers every item; the job's warnings count the items that set it."),
@@ -82,7 +87,7 @@ _SHARED: Final[dict[str, FieldRule]] = {
         sampling.n,
     ),
     "presence_penalty": passed(),
-    "seed": passed(),
+    "seed": passed("-1 is refused: the engine takes it for no seed.", sampling.seed),
     "stop": passed("At most 4 strings, none of them empty.", sampling.stop()),
     "stream": no_effect("A batch answers whole; the job's warnings count the items that set it."),
     "stream_options": no_effect("A batch answers whole."),
@@ -114,7 +119,7 @@ CHAT_FIELDS: Final[dict[str, FieldRule]] = {
     ),
     "logprobs": passed("", sampling.chat_logprobs),
     "top_logprobs": passed("Refused without `logprobs`.", sampling.top_logprobs),
-    "echo": passed(),
+    "echo": passed("The log probabilities of the prompt come with it only if `logprobs` is set.", chats.echo),
     "add_generation_prompt": passed("", chats.add_generation_prompt),
     "continue_final_message": translated(
         "Sent with `add_generation_prompt` false, which the engine would else have true.",

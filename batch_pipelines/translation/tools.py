@@ -1,5 +1,7 @@
 """Rules on tools, in today's form and in the older one, `functions`."""
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 from batch_pipelines.translation.draft import Draft, Item
@@ -9,12 +11,15 @@ from batch_pipelines.translation.rewrites import as_function_call
 __all__ = ["function_call", "functions", "parallel_tool_calls", "tool_choice", "tools", "with_tool_messages"]
 
 _CALL_ID = "call_{}"
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
-def tools(draft: Draft, name: str, value: list[dict[str, Any]]) -> None:
+def tools(draft: Draft, name: str, value: list[dict[str, Any]]) -> str | None:
     """Send tools; where a call is forced, its arguments keep to their schema unless told otherwise."""
     if value:
         draft.body[name] = _strict(value) if _forces(draft.item.get("tool_choice")) else value
+    return _bad_name(tool["function"] for tool in value)
 
 
 def tool_choice(draft: Draft, name: str, value: Any) -> str | None:
@@ -38,7 +43,7 @@ def functions(draft: Draft, _: str, value: list[dict[str, Any]]) -> str | None:
     """Send functions as tools of which one may be called, and give the call back in the older form."""
     if draft.item.get("tools"):
         return "cannot be combined with `tools`, which it is the older form of"
-    choice = draft.item.get("function_call", "auto")
+    choice: Any = draft.item.get("function_call") or "auto"
     forced = isinstance(choice, dict)
     form = sets_a_form(draft.item)
     if forced and form is not None:
@@ -50,7 +55,7 @@ def functions(draft: Draft, _: str, value: list[dict[str, Any]]) -> str | None:
     )
     draft.body["parallel_tool_calls"] = False
     draft.rewrites.append(as_function_call)
-    return None
+    return _bad_name(value)
 
 
 def function_call(draft: Draft, _: str, value: Any) -> str | None:
@@ -95,10 +100,17 @@ def _forces(choice: Any) -> bool:
     return choice == "required" or isinstance(choice, dict)
 
 
+def _bad_name(functions: Iterable[Item]) -> str | None:
+    bad = next((each["name"] for each in functions if not _NAME.fullmatch(each["name"])), None)
+    if bad is None:
+        return None
+    return f"has a function named {bad[:80]!r}; a name has 1 to 64 letters, digits, underscores and dashes"
+
+
 def _strict(offered: list[dict[str, Any]]) -> list[dict[str, Any]]:
     # vLLM leaves the arguments of a tool without `strict` free, even where the call is forced.
     return [
-        {**tool, "function": {"strict": True, **_set(tool["function"])}} if "function" in tool else tool
+        {**tool, "function": {"strict": True, "parameters": _NO_PARAMETERS, **_set(tool["function"])}}
         for tool in offered
     ]
 

@@ -129,3 +129,12 @@ def test_engine_that_does_not_start_fails_the_merge_with_its_reason(
     assert "3 of 3 shards are not committed" in text
     assert "replica 0: no such model" in text
     assert "replica 1: no such model" in text
+
+
+def test_a_model_that_changed_since_the_items_were_sharded_is_refused(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = iter(["first weights"])
+    monkeypatch.setattr(FakeEngines, "identity", lambda *_: next(names, "other weights"))
+    text = failure_of(site.run(), "run_inference[replica_00]")
+    assert "is not what it was when the items were sharded" in text

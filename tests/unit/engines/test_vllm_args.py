@@ -253,6 +253,13 @@ def test_what_items_need_sets_up_the_engine() -> None:
     ]
 
 
+def test_a_needed_library_keeps_the_deployments_other_settings_of_it() -> None:
+    given = {"structured_outputs_config": {"backend": "auto", "disable_any_whitespace": True}}
+    assert engine_args(config(), given, EngineNeeds(structured_backend="xgrammar")).args == [
+        '--structured-outputs-config={"backend":"xgrammar","disable_any_whitespace":true}'
+    ]
+
+
 def test_the_requests_own_settings_hold_where_they_suffice() -> None:
     needs = EngineNeeds(tools=True, log_probs=30)
     own = config(tool_call_parser="llama3_json", enable_auto_tool_choice=False)

@@ -95,7 +95,7 @@ def test_what_needs_no_judge(item: Any) -> None:
     ("item", "param"),
     [
         ({"guided_json": SCHEMA}, "guided_json"),
-        ({"guided_json": SCHEMA, "guided_whitespace_pattern": " ?"}, "guided_json"),
+        ({"guided_json": {"type": "integer"}, "guided_whitespace_pattern": " ?"}, "guided_json"),
         ({"guided_grammar": "x"}, "guided_grammar"),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}},

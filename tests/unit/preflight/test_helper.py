@@ -5,12 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import psutil
 import pytest
 
-from batch_pipelines.preflight.helper import Helper, HelperLost, HelperUnusable
+from batch_pipelines.preflight.helper import Helper, HelperExhausted, HelperLost, HelperUnusable
 from tests.support.processes import gone, wait_until
 
 MEMORY = 2**30
@@ -167,3 +168,21 @@ def test_the_real_one_keeps_the_time_by_itself() -> None:
         process.stdin.write(json.dumps(request).encode() + b"\n")
         process.stdin.flush()
         assert process.wait(20) == -signal.SIGALRM
+
+
+def test_a_job_that_keeps_losing_the_helper_tries_no_more() -> None:
+    class Lossy(Helper):
+        exchanges = 0
+
+        def _exchange(self, request: Mapping[str, Any]) -> dict[str, Any]:
+            del request
+            Lossy.exchanges += 1
+            raise HelperLost("took more than 1 s")
+
+    helper = Lossy(memory_bytes=1)
+    for _ in range(60):
+        with pytest.raises(HelperLost):
+            helper.ask("render", {}, seconds=1, loads={})
+    with pytest.raises(HelperExhausted, match="after 60 others"):
+        helper.ask("render", {}, seconds=1, loads={})
+    assert Lossy.exchanges == 60

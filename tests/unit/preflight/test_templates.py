@@ -87,8 +87,7 @@ def test_what_the_models_template_does_not_use_is_noted(preflight: ModelPrefligh
     assert preflight.notes == {
         f"reasoning_effort: {does_not}": 2,
         f"documents: {does_not}": 1,
-        f"chat_template_kwargs.enable_thinking: {does_not}": 1,
-        f"chat_template_kwargs.messages_: {does_not}": 1,
+        "chat_template_kwargs: the model's chat template does not use all of them": 1,
         f"tools: {does_not}": 1,
         f"functions: {does_not}": 1,
     }
@@ -111,7 +110,18 @@ def test_what_the_models_template_uses_is_not_noted(tmp_path: Path) -> None:
 def test_the_items_template_is_the_one_that_counts(preflight: ModelPreflight) -> None:
     own = TEMPLATE + "{{ extra }}"
     assert check(preflight, chat(chat_template=own, chat_template_kwargs={"extra": 1, "more": 1})) is None
-    assert preflight.notes == {"chat_template_kwargs.more: the item's chat template does not use it": 1}
+    assert preflight.notes == {"chat_template_kwargs: the item's chat template does not use all of them": 1}
+
+
+def test_notes_do_not_grow_with_what_items_say(preflight: ModelPreflight) -> None:
+    for n in range(200):
+        assert check(preflight, chat(chat_template_kwargs={f"name_{n}": n})) is None
+    assert len(preflight.notes) == 1
+
+
+def test_a_template_that_renders_to_nothing_is_refused(preflight: ModelPreflight) -> None:
+    error = check(preflight, chat(chat_template="{{ '' }}"))
+    assert error == "chat_template: renders to nothing"
 
 
 @pytest.mark.parametrize("name", ["messages", "conversation", "tokenizer", "model_config"])

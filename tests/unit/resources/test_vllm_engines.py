@@ -14,10 +14,9 @@ from batch_pipelines.engines.vllm_server import VLLMServer
 from batch_pipelines.hardware.gpus import load_table
 from batch_pipelines.models.catalog import load_catalog
 from batch_pipelines.models.checkpoints import Remotes
-from batch_pipelines.models.errors import ModelNotFound
+from batch_pipelines.models.errors import ModelNotFound, ModelUnavailable
 from batch_pipelines.models.hub import Hub
 from batch_pipelines.preflight.model_preflight import ModelPreflight
-from batch_pipelines.preflight.protocol import NoPreflight
 from resources.vllm_engines import ModelAccess, VLLMEngines
 from tests.support.model_configs import QWEN25_05B
 from tests.unit.preflight.model_files import write_model
@@ -75,6 +74,18 @@ def test_everything_the_engine_would_refuse_is_told_at_once(folder: Path) -> Non
     }
 
 
+def test_quantization_of_a_checkpoint_that_is_not_quantized_is_refused(folder: Path) -> None:
+    assert pointers(engines(folder), request_for(config={"quantization": "awq"})) == {
+        "/model_config/quantization"
+    }
+    assert pointers(engines(folder), request_for(config={"quantization": "fp8"})) == set()
+
+
+def test_a_template_of_the_request_must_compile(folder: Path) -> None:
+    (error,) = engines(folder).check(request_for(config={"chat_template": "{% for %}\n"})).errors
+    assert "chat_template" in error.message
+
+
 def test_a_stretched_context_is_the_engines_to_judge(folder: Path) -> None:
     rope = {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}
     request = request_for(config={"max_model_len": 1000, "rope_scaling": rope})
@@ -104,7 +115,8 @@ def test_a_hub_that_cannot_be_reached_is_a_warning_and_checks_nothing(folder: Pa
     found = engines(folder).check(request)
     assert list(found.errors) == []
     assert "cannot be looked at now" in " ".join(found.warnings)
-    assert isinstance(engines(folder).preflight(request), NoPreflight)
+    with pytest.raises(ModelUnavailable):
+        engines(folder).preflight(request)
 
 
 def test_a_model_without_a_tokenizer_is_refused(folder: Path) -> None:
@@ -179,6 +191,7 @@ def test_a_model_that_cannot_be_had_makes_no_engine(folder: Path) -> None:
 def test_the_identity_is_of_the_weights_and_of_what_comes_with_them(folder: Path) -> None:
     before = engines(folder).identity(request_for())
     assert engines(folder, engine_args={"dtype": "float32"}).identity(request_for()) != before
+    assert engines(folder, media_domains=("a.example",)).identity(request_for()) != before
     assert engines(folder).identity(request_for()) == before
     (folder / "models" / "tiny" / "model.safetensors").write_bytes(b"other weights")
     assert engines(folder).identity(request_for()) != before

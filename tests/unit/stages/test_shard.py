@@ -291,3 +291,15 @@ def test_a_v1_header_the_model_cannot_have_fails_the_job(tmp_path: Path) -> None
     write_input(tmp_path, [{"max_new_tokens": 100, "temperature": 0, "prompts": ["a"]}])
     with pytest.raises(JobFailed, match="max_new_tokens: too many"):
         shard_input(job, make_request(tmp_path), LIMITS, engine="fake", preflight=Opinionated())
+
+
+def test_the_deadline_is_looked_at_by_time_however_slow_items_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make_job(tmp_path)
+    write_input(tmp_path, [chat("a")] * 5)
+    clock = iter(range(0, 1000, 2))
+    monkeypatch.setattr("batch_pipelines.stages.shard.time.monotonic", lambda: next(clock))
+    looks: list[int] = []
+    shard_input(job, make_request(tmp_path), LIMITS, engine="fake", check=lambda: looks.append(1))
+    assert len(looks) == 5

@@ -11,6 +11,7 @@ from batch_pipelines.translation.rewrites import (
     keep_first,
     mean_log_probability,
     repeat,
+    without_prompt_logprobs,
 )
 
 
@@ -79,6 +80,10 @@ def test_a_repeated_choice_stands_as_often_as_asked() -> None:
     body = repeat({"choices": [completion(0, -1), completion(1, -1)], "usage": {}}, times=2)
     assert texts(body) == ["text 0", "text 0", "text 1", "text 1"]
     assert [choice["index"] for choice in body["choices"]] == [0, 1, 2, 3]
+
+
+def test_log_probabilities_of_the_prompt_are_left_out() -> None:
+    assert without_prompt_logprobs({"prompt_logprobs": [1], "id": 2}) == {"prompt_logprobs": None, "id": 2}
 
 
 def test_a_tool_call_comes_back_as_a_function_call() -> None:

@@ -150,6 +150,8 @@ REFUSED: list[tuple[str, Any]] = [
     ("guided_whitespace_pattern", " ?"),
     ("guided_decoding_backend", "auto"),
     ("guided_decoding_backend", "another"),
+    ("guided_decoding_backend", "outlines"),
+    ("seed", -1),
     ("response_format", {"type": "json_schema", "json_schema": {"name": "a"}}),
 ]
 REFUSED_IN_COMPLETIONS: list[tuple[str, Any]] = [("suffix", " end"), ("min_tokens", 17)]
@@ -312,7 +314,56 @@ def test_white_space_makes_the_schema_a_regular_expression(order: tuple[str, str
 def test_a_schema_that_cannot_be_a_regular_expression_is_refused_with_white_space() -> None:
     error = refusal_of("chat", guided_json={"type": "nope"}, guided_whitespace_pattern=" ?")
     assert error.param == "guided_json"
-    assert "nope" in error.message
+    assert "`type`" in error.message
+
+
+WIDE = {"type": "object", "properties": {f"p{n}": {"type": "integer"} for n in range(20_000)}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "integer", "minimum": 5, "maximum": 9},
+        {"type": "number", "multipleOf": 7},
+        {"type": "array", "items": {"type": "integer"}, "uniqueItems": True},
+        {"type": "array", "items": {"type": "integer"}, "maxItems": 10**6},
+        {"type": "string", "format": "email", "minLength": 3},
+        {"type": "object", "patternProperties": {"a": {"type": "integer"}}},
+        {"allOf": [{"type": "object"}]},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"type": "integer"}}},
+        {"type": "object", "properties": {"a": {"type": "integer"}}},
+        {"type": ["integer", "null"]},
+        {"enum": [{"a": 1}]},
+        {"enum": [1], "minimum": 3},
+        WIDE,
+        True,
+    ],
+)
+def test_white_space_refuses_schemas_an_expression_would_not_keep_to(schema: Any) -> None:
+    error = refusal_of("chat", guided_json=schema, guided_whitespace_pattern=" ?")
+    assert error.param == "guided_json"
+    assert len(error.message) < 400
+
+
+def test_white_space_keeps_to_all_it_takes() -> None:
+    part = {"type": "array", "items": {"enum": ["x", 1, None]}, "minItems": 1, "maxItems": 2}
+    schema = {
+        "title": "t",
+        "type": "object",
+        "properties": {"a": {"type": "string", "maxLength": 2}, "b": part, "c": {"const": True}},
+        "required": ["a", "b", "c"],
+        "additionalProperties": False,
+    }
+    body = body_of("chat", guided_json=schema, guided_whitespace_pattern=" ?")
+    expression = body["structured_outputs"]["regex"]
+    for text, fits in (
+        ('{ "a": "zz", "b":["x", 1], "c": true}', True),
+        ('{"a":"zzz","b":["x"],"c":true}', False),
+        ('{"a":"z","b":["x",1,null],"c":true}', False),
+        ('{"a":"z","b":["y"],"c":true}', False),
+        ('{"a":"z","b":["x"],"c":false}', False),
+    ):
+        assert bool(re.fullmatch(expression, text)) is fits, text
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "f"}}])
@@ -334,12 +385,31 @@ def test_functions_become_tools_and_their_messages_tool_messages() -> None:
     ]
     item = {"messages": messages, "functions": [{"name": "f"}], "function_call": {"name": "f"}}
     _, body = request_of("chat", item)
-    assert body["tools"] == [{"type": "function", "function": {"name": "f", "strict": True}}]
+    assert body["tools"][0]["function"]["strict"] is True
     assert body["tool_choice"] == {"type": "function", "function": {"name": "f"}}
     assert body["messages"][1]["tool_calls"] == [{"id": "call_1", "type": "function", "function": call}]
     assert "function_call" not in body["messages"][1]
     assert body["messages"][2] == {"role": "tool", "tool_call_id": "call_1", "name": "f", "content": "1"}
     assert refusal_of("chat", functions=[{"name": "f"}], tools=[TOOL]).param == "functions"
+
+
+def test_an_unset_choice_of_functions_is_auto_even_as_null() -> None:
+    assert body_of("chat", functions=[{"name": "f"}], function_call=None)["tool_choice"] == "auto"
+
+
+@pytest.mark.parametrize("name", ["bad name!", "", "x" * 65])
+def test_names_of_functions_are_checked(name: str) -> None:
+    assert refusal_of("chat", tools=[{**TOOL, "function": {"name": name}}]).param == "tools"
+    assert refusal_of("chat", functions=[{"name": name}]).param == "functions"
+
+
+def test_a_forced_call_of_a_function_without_parameters_has_none() -> None:
+    body = body_of("chat", tools=[TOOL], tool_choice="required")
+    assert body["tools"][0]["function"]["parameters"]["properties"] == {}
+
+
+def test_min_tokens_are_not_promised_of_a_text_with_a_form() -> None:
+    assert refusal_of("chat", min_tokens=5, guided_choice=["a"]).param == "min_tokens"
 
 
 def test_parallel_tool_calls_go_with_tools() -> None:
