@@ -144,6 +144,8 @@ def test_forms(kind: str, forms: list[Any], backend: str, tokenizer: Any, helper
             theirs not in (None, "outlines") and error is not None and any(x in error for x in CANNOT_COMPILE)
         )
         expected = None if theirs == "outlines" else theirs
+        # A broken EBNF grammar is one of another kind to llguidance, with another meaning: it is refused.
+        stricter |= kind == "grammar" and "::=" in form and theirs == "guidance" and ours is None
         if ours != expected and not stricter:
             differences.append((form, theirs, ours, error))
     assert differences == []
@@ -370,8 +372,9 @@ def system(text: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("kind", "form", "why"),
     [
-        ("regex", "((a{1,100}){1,100}){1,100}", "to find which tokens may come next"),
-        ("regex", "([a-z]{1,30} ?){1,50}", "to find which tokens may come next"),
+        ("regex", "((a{1,100}){1,100}){1,100}", "repetitions within repetitions"),
+        ("regex", "([a-z]{1,30} ?){1,50}", "repetitions within repetitions"),
+        ("regex", "[a-y]{1,12}|#([a-z]{1,100} ?){1,200}", "repetitions within repetitions"),
         ("regex", "a?" * 2000, "took more than 6 s"),
         ("json", {"enum": [f"value {at}" for at in range(50_000)]}, "took more than 6 s"),
         (
