@@ -388,7 +388,15 @@ def system(text: str) -> dict[str, Any]:
             "SIGABRT; it may take 4 GiB",
         ),
     ],
-    ids=["nested repetitions", "slow repetitions", "2000 optionals", "50,000 values", "5,000 keys", "memory"],
+    ids=[
+        "nested repetitions",
+        "slow repetitions",
+        "hidden ones",
+        "2000 optionals",
+        "50,000 values",
+        "5,000 keys",
+        "memory",
+    ],
 )
 def test_what_passes_vllm_but_would_stop_or_kill_it(kind: str, form: Any, why: str) -> None:
     field = {"regex": "guided_regex", "json": "guided_json"}[kind]
