@@ -3,6 +3,7 @@
 Compiling and rendering are the helper's.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
@@ -64,7 +65,7 @@ class Templates:
         self._settings = settings
         self._helper = helper
         self._notes = notes if notes is not None else Counter()
-        self._variables: dict[str, frozenset[str] | str] = {}
+        self._variables: dict[bytes, frozenset[str] | str] = {}
 
     def of(self, body: Mapping[str, Any]) -> str | None:
         """The template that the engine renders a chat with; none if there is none.
@@ -77,11 +78,12 @@ class Templates:
 
     def variables(self, template: str) -> frozenset[str] | str:
         """What a template uses, or why it does not compile."""
-        known = self._variables.get(template)
+        key = hashlib.blake2b(template.encode(), digest_size=16).digest()
+        known = self._variables.get(key)
         if known is None:
             if len(self._variables) >= _MOST_KNOWN:
                 self._variables.clear()
-            known = self._variables[template] = self._ask_variables(template)
+            known = self._variables[key] = self._ask_variables(template)
         return known
 
     def check(self, item: Mapping[str, Any], body: Mapping[str, Any]) -> ItemError | None:

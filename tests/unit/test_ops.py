@@ -138,3 +138,10 @@ def test_a_model_that_changed_since_the_items_were_sharded_is_refused(
     monkeypatch.setattr(FakeEngines, "identity", lambda *_: next(names, "other weights"))
     text = failure_of(site.run(), "run_inference[replica_00]")
     assert "is not what it was when the items were sharded" in text
+
+
+def test_an_engine_that_died_on_the_way_is_told_in_the_summary(site: Site) -> None:
+    assert site.run(content=[chat("fine"), chat("[[fake:die 1]]")]).success
+    assert [record.get("error") for record in site.records()] == [None, None]
+    (summary,) = (site.folder / "home" / "jobs" / "job").rglob("summary.json")
+    assert "the engine died 1 time and was started anew" in summary.read_text()

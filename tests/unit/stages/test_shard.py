@@ -303,3 +303,11 @@ def test_the_deadline_is_looked_at_by_time_however_slow_items_are(
     looks: list[int] = []
     shard_input(job, make_request(tmp_path), LIMITS, engine="fake", check=lambda: looks.append(1))
     assert len(looks) == 5
+
+
+def test_what_a_tool_cannot_go_with_is_refused_before_an_engine_starts(tmp_path: Path) -> None:
+    job = make_job(tmp_path)
+    write_input(tmp_path, [chat("a"), chat("b", n=2)])
+    request = make_request(tmp_path, tool_config={"name": "code_evaluator"})
+    manifest = shard_input(job, request, LIMITS, engine="fake")
+    assert [item.error and item.error["param"] for item in items_of(job, manifest)] == [None, "n"]
