@@ -19,6 +19,7 @@ class EngineNeeds(BaseModel):
         default=False, description="Items bring a `chat_template`; all were rendered."
     )
     tools: bool = Field(default=False, description="Items have tools that may or must be called.")
+    seeds: bool = Field(default=False, description="Items have a `seed`.")
     log_probs: int = Field(default=0, description="Most log probabilities wanted at one position.")
     structured_backend: str | None = Field(default=None, description="Their `guided_decoding_backend`.")
 

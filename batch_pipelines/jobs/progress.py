@@ -138,16 +138,18 @@ def _combine(
     committed_items = sum(shard.items for shard in manifest.shards if shard.id in committed)
     live = [report for report in reports if report.worker in alive and report.state != "done"]
     known = sum((report.committed for report in reports), Counts())
-    # A shard may be committed since its worker's last report: it must not count twice.
     open_shards = {shard: counts for report in live for shard, counts in report.open.items()}
+    # A shard may be committed since its worker's last report: its items must not count twice. What else is
+    # known of it is in that report alone.
     under_way = sum((counts for shard, counts in open_shards.items() if shard not in committed), Counts())
+    seen = sum(open_shards.values(), known)
     return JobProgress(
         total=manifest.items,
         committed=committed_items,
         done=min(manifest.items, committed_items + under_way.items),
-        failed=known.failed + under_way.failed,
-        prompt_tokens=known.prompt_tokens + under_way.prompt_tokens,
-        completion_tokens=known.completion_tokens + under_way.completion_tokens,
+        failed=seen.failed,
+        prompt_tokens=seen.prompt_tokens,
+        completion_tokens=seen.completion_tokens,
         tokens_per_second=sum(report.tokens_per_second for report in live),
         shards_total=len(manifest.shards),
         shards_committed=len(committed),

@@ -31,7 +31,6 @@ _PLAIN: Final = frozenset(
         "add_special_tokens",
         "frequency_penalty",
         "presence_penalty",
-        "seed",
         "echo",
     }
 )
@@ -92,7 +91,7 @@ class Survey:
         self._models = models
         self.silent: Counter[str] = Counter()
         self._strange: dict[str, str] = {}
-        self._priorities = self._chat_templates = self._tools = False
+        self._priorities = self._chat_templates = self._tools = self._seeds = False
         self._log_probs = 0
         self._backend: str | None = None
 
@@ -103,6 +102,7 @@ class Survey:
             priorities=self._priorities,
             chat_templates=self._chat_templates,
             tools=self._tools,
+            seeds=self._seeds,
             log_probs=self._log_probs,
             structured_backend=self._backend,
         )
@@ -163,6 +163,7 @@ class Survey:
         self._priorities |= "priority" in body
         self._chat_templates |= "chat_template" in body
         self._tools |= "tools" in body and body.get("tool_choice") != "none"
+        self._seeds |= "seed" in body
         wanted = int(body.get("top_logprobs") or body.get("logprobs") or 0)
         if body.get("use_beam_search"):
             wanted = max(wanted, _BEAM_LOG_PROBS * body.get("n", 1))

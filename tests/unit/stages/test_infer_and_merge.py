@@ -229,7 +229,7 @@ def test_engine_that_does_not_start_fails_the_replica_with_its_log(tmp_path: Pat
 def test_progress_adds_what_is_under_way_to_what_is_committed(tmp_path: Path) -> None:
     job, request = make_job(tmp_path), make_request(tmp_path)
     assert job_progress(job.store, job.folder, ttl=TIMING.claim_ttl) is None
-    write_input(tmp_path, [chat(f"q {n}") for n in range(24)])
+    write_input(tmp_path, [chat("[[fake:error 400 no]]" if n % 3 else f"q {n}") for n in range(24)])
     manifest = shard(job, request)
     seen = []
 
@@ -242,6 +242,8 @@ def test_progress_adds_what_is_under_way_to_what_is_committed(tmp_path: Path) ->
     look()
     assert [progress.total for progress in seen] == [24] * len(seen)
     assert [progress.done for progress in seen] == sorted(progress.done for progress in seen)
+    assert [progress.failed for progress in seen] == sorted(progress.failed for progress in seen)
+    assert seen[-1].failed == 16
     assert any(progress.committed < progress.done for progress in seen)
     assert (seen[-1].done, seen[-1].committed, seen[-1].shards_committed, seen[-1].workers) == (24, 24, 3, {})
 

@@ -43,6 +43,7 @@ def test_plain_items_need_nothing() -> None:
         ({"priority": 3}, EngineNeeds(priorities=True)),
         ({"chat_template": "{{ messages }}"}, EngineNeeds(chat_templates=True)),
         ({"tools": [TOOL]}, EngineNeeds(tools=True)),
+        ({"seed": 5}, EngineNeeds(seeds=True)),
         ({"tools": [TOOL], "tool_choice": "none"}, EngineNeeds()),
         ({"functions": [{"name": "f"}]}, EngineNeeds(tools=True)),
         ({"use_beam_search": True, "n": 3}, EngineNeeds(log_probs=6)),
