@@ -41,9 +41,9 @@ _HARDWARE: Final = (
 )
 _TOOL_CONFIG: Final = {
     "name": ("used", "`code_evaluator` is the only tool; any other is refused."),
-    "max_iterations": ("used", "10 when unset."),
-    "execution_timeout_seconds": ("used", "60 when unset."),
-    "should_retry_on_error": ("used", "True when unset."),
+    "max_iterations": ("used", ""),
+    "execution_timeout_seconds": ("used", ""),
+    "should_retry_on_error": ("used", ""),
 }
 _FIRST: Final = (
     "CreateBatchCompletionsV2Request",
@@ -88,6 +88,7 @@ class FieldRow:
         meaning: What it is.
         happens: What happens beyond that; may be empty.
         since: The vLLM release that brought what it is sent as; empty where vLLM has no part in it.
+        required: Whether its object must have it.
     """
 
     name: str
@@ -95,6 +96,7 @@ class FieldRow:
     meaning: str
     happens: str
     since: str
+    required: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,21 +134,25 @@ def render_markdown() -> str:
         "its name; *translated*, under another name or in another form; *emulated*, by other requests or by",
         "changing the reply; *refused*, it puts an error that names it in the item's place. Fields that are",
         "unset are not sent, so the model's own generation settings hold. The last column is the release of",
-        "vLLM that brought what the field is sent as; the engine is vLLM 0.32.0.",
+        "vLLM that brought what the field is sent as; the engine is vLLM 0.32.0. A name in bold is required.",
+        "An item's other keys are its sender's own and echoed; the job's warnings tell of those that look",
+        "like a field.",
     ]
     for section in sections():
         lines += ["", f"## {section.title}", "", section.meaning, ""]
         lines += ["| field | | what it is, and what happens | vLLM |", "|---|---|---|---|"]
         for row in section.rows:
             text = " ".join(filter(None, [row.meaning, row.happens])).replace("|", "\\|")
-            lines.append(f"| `{row.name}` | {row.fate} | {text} | {row.since} |")
+            name = f"**`{row.name}`**" if row.required else f"`{row.name}`"
+            lines.append(f"| {name} | {row.fate} | {text} | {row.since} |")
     return "\n".join(lines) + "\n"
 
 
 def _rows(title: str, definition: Mapping[str, Any]) -> Iterator[FieldRow]:
     for name, field in definition["properties"].items():
         fate, happens, since = _fate(title, name)
-        yield FieldRow(name, fate, _first(field), happens, since)
+        required = name in definition.get("required", [])
+        yield FieldRow(name, fate, _first(field), happens, since, required)
 
 
 def _fate(title: str, name: str) -> tuple[str, str, str]:

@@ -114,9 +114,7 @@ CHAT_FIELDS: Final[dict[str, FieldRule]] = {
         "and `function` messages become `tool` messages.",
         chats.messages,
     ),
-    "max_completion_tokens": passed(
-        "Goes before `max_tokens`.", sampling.token_limit("max_completion_tokens")
-    ),
+    "max_completion_tokens": passed("", sampling.token_limit("max_completion_tokens")),
     "logprobs": passed("", sampling.chat_logprobs),
     "top_logprobs": passed("Refused without `logprobs`.", sampling.top_logprobs),
     "echo": passed("The log probabilities of the prompt come with it only if `logprobs` is set.", chats.echo),
