@@ -270,7 +270,10 @@ class VLLMEngines:
         }
 
     def _media(self) -> dict[str, Any]:
-        """Let the engine fetch images only where a deployment says so; `localhost` is nobody's image host."""
+        """Let the engine fetch images only where a deployment says so: without a list vLLM asks any host.
+
+        `invalid` is a name that no host can have (RFC 2606).
+        """
         return {"allowed_media_domains": list(self.media_domains) or ["invalid"]}
 
     def _defaults(self, source: ModelSource) -> dict[str, Any]:
