@@ -23,6 +23,7 @@ _BY_TEXT: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (re.compile(r"^(?P<field>[a-z_]+) (?:must|cannot|should|contains?) "), ""),
     (re.compile(r"[Gg]rammar|[Ss]chema|[Rr]egex|structured.outputs|\bchoice\b"), _FORM),
 )
+_NO_ROOM: Final = "max_tokens must be at least 1, got 0"
 _V1_NAMES: Final = {"max_tokens": "max_new_tokens", "stop": "stop_sequences"}
 _CLASS: Final = re.compile(r"[A-Z]\w*|function-\w+|list\[.*|str|int|float|bool|constrained-\w+")
 _REASON: Final = re.compile(r"'msg': (?P<quote>['\"])(?P<text>.*?)(?P=quote), 'input'")
@@ -40,7 +41,12 @@ def engine_error(kind: ItemKind, item: Any, found: Mapping[str, Any], *, status:
     """
     message = str(found.get("message") or f"the engine answered with status {status}")
     code = found.get("code")
-    param = _param(kind, item, message, found.get("param"))
+    if _NO_ROOM in message:
+        # No item asks for none: vLLM has lowered what was asked for to what the prompt leaves.
+        message = "has no room for an answer beside it in the model's context; shorten it"
+        param = _param(kind, item, message, _PROMPT)
+    else:
+        param = _param(kind, item, message, found.get("param"))
     if _MANY.match(message) and (reason := _REASON.search(message)) is not None:
         message = reason["text"]
     if param is not None and not _names(message, param):

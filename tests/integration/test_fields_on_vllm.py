@@ -334,6 +334,8 @@ def test_the_context_of_the_older_name_holds(engine: Answers) -> None:
     assert token_count(engine.completion([5] * 767, max_tokens=1)) == 1
     record = engine.record("completion", {"prompt": [5] * 768})
     assert record["error"]["param"] == "prompt"
+    assert "no room for an answer" in record["error"]["message"]
+    record = engine.record("completion", {"prompt": [5] * 769})
     assert "768" in record["error"]["message"]
 
 

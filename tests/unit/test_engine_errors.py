@@ -77,6 +77,13 @@ def test_the_field_is_named(
     assert (error.type, error.code) == ("BadRequestError", 400)
 
 
+def test_a_prompt_that_leaves_no_room_is_blamed_itself() -> None:
+    found = {"message": "max_tokens must be at least 1, got 0. (parameter=max_tokens)", "param": "max_tokens"}
+    error = engine_error("chat", CHAT, found, status=400)
+    assert error.param == "messages"
+    assert error.message.startswith("messages: has no room for an answer")
+
+
 def test_a_blob_of_validation_errors_becomes_one_sentence() -> None:
     found = {"message": BLOB, "param": "body.messages.0.CustomMessageParam.content", "type": "Bad Request"}
     error = engine_error("chat", CHAT, found, status=400)
