@@ -474,6 +474,7 @@ SUM = "```python\nprint(123 * 45)\n```\n5535\n>>>\nAnswer: 5535"
 def test_the_model_goes_on_with_what_its_code_printed(engine: Answers, kind: ItemKind) -> None:
     reason = sandbox_available()
     if reason is not None:
+        # No bubblewrap or no user namespaces: the tool is refused there too. `.ci/run` installs it.
         pytest.skip(reason)
     fields: dict[str, Any] = {"max_tokens": 60, "temperature": 0, "stop": ["\n\n"]}
     header = None

@@ -17,4 +17,5 @@ def sandbox() -> Sandbox:
     except SandboxUnavailable as error:
         if "does not hold" in str(error):
             pytest.fail(str(error))
+        # No bubblewrap or no user namespaces: the tool is refused there too. `.ci/run` installs it.
         pytest.skip(f"no sandbox on this machine: {error}")
