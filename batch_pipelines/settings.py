@@ -75,6 +75,45 @@ class Settings(BaseSettings):
         Field(description="Whether replicas get the hardware asked for; what cannot be is then refused."),
     ] = False
 
+    executor: Annotated[
+        Literal["local", "kubernetes"],
+        Field(
+            description="Where steps run: as processes of this machine, or as pods, each with its request's hardware."
+        ),
+    ] = "local"
+    cluster: Annotated[
+        Literal["nvidia", "eks", "gke"],
+        Field(
+            description="How the cluster names its GPUs and nodes; `nvidia` is NVIDIA's own device plugin."
+        ),
+    ] = "nvidia"
+    cluster_table: Annotated[
+        Path | None, Field(description="YAML file of how GPU types are asked for, over the packaged one.")
+    ] = None
+    replica_image: Annotated[
+        str | None,
+        Field(description="Image of the pods with engines. Default: the image of all other steps."),
+    ] = None
+    priority_classes: Annotated[
+        dict[str, str],
+        Field(description="PriorityClass of the pods, by the names a request's `priority` may have."),
+    ] = {}
+    pod_labels: Annotated[
+        list[str],
+        Field(
+            description="Labels of requests that pods carry under their own names, such as for cost reports."
+        ),
+    ] = ["team", "product"]
+    kueue_queue: Annotated[
+        str | None, Field(description="Kueue's local queue through which pods with engines are admitted.")
+    ] = None
+    pod_start_timeout_sec: Annotated[
+        float, Field(gt=0, description="Seconds a pod may wait for a node or its image.")
+    ] = 1800.0
+    pod_ttl_sec: Annotated[
+        int, Field(ge=60, description="Seconds that pods which have ended are kept, for their logs.")
+    ] = 3600
+
     engine: Annotated[
         Literal["vllm", "fake"],
         Field(description="`fake` answers deterministically without a model: for tests."),
@@ -144,11 +183,17 @@ class Settings(BaseSettings):
         "model_cache",
         "code_evaluator_python",
         "hardware_table",
+        "cluster_table",
         "fake_journal",
     )
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         return path.expanduser().absolute() if path is not None else None
+
+    @property
+    def enforces_hardware(self) -> bool:
+        """Whether replicas get the hardware asked for; pods always do."""
+        return self.enforce_hardware or self.executor == "kubernetes"
 
     @property
     def job_store(self) -> str:

@@ -27,7 +27,7 @@ def policy_of(settings: Settings) -> Policy:
         allow_hub=settings.allow_hub,
         allow_code_evaluator=settings.allow_code_evaluator,
         code_evaluator_python=settings.code_evaluator_python,
-        enforces_hardware=settings.enforce_hardware,
+        enforces_hardware=settings.enforces_hardware,
     )
 
 
@@ -53,7 +53,7 @@ def engines_of(settings: Settings) -> Engines:
         hardware=load_table(settings.hardware_table),
         start_timeout_sec=settings.engine_start_timeout_sec,
         side_by_side=settings.max_local_replicas,
-        enforce_hardware=settings.enforce_hardware,
+        enforce_hardware=settings.enforces_hardware,
         media_domains=tuple(settings.media_domains),
         engine_args=settings.engine_args,
         environment=settings.engine_env,
@@ -73,6 +73,6 @@ def plan_deployment(settings: Settings) -> Deployment:
         policy=policy_of(settings),
         max_item_bytes=settings.max_item_bytes,
         table=load_table(settings.hardware_table),
-        gpus_available=settings.enforce_hardware or shutil.which("nvidia-smi") is not None,
+        gpus_available=settings.enforces_hardware or shutil.which("nvidia-smi") is not None,
         engine_args=settings.engine_args,
     )
