@@ -1,0 +1,1 @@
+"""Tests against a Kubernetes API: the double of `tests.kubernetes.double`, or a real cluster."""
