@@ -4,14 +4,13 @@
 their own; `defs` is made from the environment.
 """
 
-from typing import Any
-
 import dagster as dg
 
 from batch_pipelines.assets import batch_completions
-from batch_pipelines.executors import local_executor
+from batch_pipelines.executors import executor_of
 from batch_pipelines.feeding.replica import ReplicaTiming
 from batch_pipelines.run_config import JOB, JOB_TAGS, STORE_TAG
+from batch_pipelines.sensors import sensors_of
 from batch_pipelines.settings import Settings
 from batch_pipelines.stages.shard import ShardLimits
 from resources.deployment import engines_of, policy_of
@@ -29,16 +28,22 @@ def build_defs(settings: Settings) -> dg.Definitions:
         tags=JOB_TAGS | {"dagster/max_retries": str(settings.max_run_retries), STORE_TAG: settings.job_store},
         description="Runs one batch-completions request; the launch config holds the request's own JSON.",
     )
+    engines, job_store = engines_of(settings), _job_store(settings)
     return dg.Definitions(
         assets=[batch_completions],
         jobs=[job],
-        executor=local_executor(settings.max_local_replicas),
-        resources=_resources(settings),
+        executor=executor_of(settings, job_store.job, engines.hardware_for),
+        sensors=sensors_of(settings, job_store.job),
+        resources={
+            "job_store": _fixed(job_store),
+            "engines": _fixed(engines),
+            "io_manager": _fixed(StepValues(settings.job_store), dg.IOManagerDefinition),
+        },
     )
 
 
-def _resources(settings: Settings) -> dict[str, Any]:
-    job_store = JobStore(
+def _job_store(settings: Settings) -> JobStore:
+    return JobStore(
         store=settings.job_store,
         roots=tuple(settings.request_roots),
         policy=policy_of(settings),
@@ -48,12 +53,8 @@ def _resources(settings: Settings) -> dict[str, Any]:
             max_item_bytes=settings.max_item_bytes,
         ),
         timing=ReplicaTiming(heartbeat_sec=settings.heartbeat_sec, claim_ttl=settings.claim_ttl),
+        decides_hardware=settings.enforces_hardware and settings.executor == "local",
     )
-    return {
-        "job_store": _fixed(job_store),
-        "engines": _fixed(engines_of(settings)),
-        "io_manager": _fixed(StepValues(settings.job_store), dg.IOManagerDefinition),
-    }
 
 
 def _fixed(value: object, kind: type[dg.ResourceDefinition] = dg.ResourceDefinition) -> dg.ResourceDefinition:

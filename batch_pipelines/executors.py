@@ -1,10 +1,37 @@
 """How steps become processes. The request decides how many replicas; the executor, how many at once."""
 
+from collections.abc import Callable
 from typing import Any
 
 import dagster as dg
 
-__all__ = ["local_executor"]
+from batch_pipelines.api.request import CreateBatchCompletionsV2Request
+from batch_pipelines.hardware.plan import Hardware
+from batch_pipelines.settings import Settings
+from batch_pipelines.stages.job import Job
+
+__all__ = ["executor_of", "local_executor"]
+
+
+def executor_of(
+    settings: Settings,
+    job: Callable[[str], Job],
+    hardware_for: Callable[[CreateBatchCompletionsV2Request], Hardware],
+) -> dg.ExecutorDefinition:
+    """The executor of a deployment.
+
+    Args:
+        settings: Of the deployment.
+        job: A job's folder and storage, by its id.
+        hardware_for: Decides what a replica of a request runs on.
+    """
+    if settings.executor == "local":
+        return local_executor(settings.max_local_replicas)
+    # Only deployments on a cluster have what this needs installed.
+    from batch_pipelines.kubernetes.deployment import request_pods
+    from batch_pipelines.kubernetes.executor import kubernetes_executor
+
+    return kubernetes_executor(request_pods(settings, job, hardware_for))
 
 
 def local_executor(max_replicas: int) -> dg.ExecutorDefinition:

@@ -27,17 +27,18 @@ _ITEMS: Final[dict[str, dict[str, FieldRule]]] = {
 _REQUEST: Final = {
     "input_data_path": ("used", "Read once, in one streaming pass; must lie in an allowed storage prefix."),
     "output_data_path": ("used", "Written complete or not at all, an errors file beside it."),
-    "labels": ("used", "Tags of the run."),
+    "labels": ("used", "Tags of the run; on Kubernetes, labels of its pods too."),
     "data_parallelism": ("used", "Replicas that share the job's shards; no more than there are shards."),
     "max_runtime_sec": ("used", "A deadline for the whole job, its time in the queue aside."),
-    "priority": ("used", "Order in Dagster's queue."),
+    "priority": ("used", "Order in Dagster's queue; on Kubernetes, the PriorityClass of the pods."),
     "tool_config": ("used", "Refused unless the deployment allows it: see `docs/code-evaluator.md`."),
     "content": ("used", "As a file would be; bounded in size by the deployment."),
     "model_config": ("used", "See below."),
 }
 _HARDWARE: Final = (
-    "planned",
-    "Honoured by `batch-pipelines plan`, which fills in what is not given; pods come with Kubernetes.",
+    "used",
+    "Of a replica's pods on Kubernetes; what is not given is filled in, as `batch-pipelines plan` tells. "
+    "Elsewhere a warning says that it has no effect.",
 )
 _TOOL_CONFIG: Final = {
     "name": ("used", "`code_evaluator` is the only tool; any other is refused."),

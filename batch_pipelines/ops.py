@@ -21,11 +21,13 @@ from batch_pipelines.feeding.replica import Replica
 from batch_pipelines.jobs.claims import Worker
 from batch_pipelines.jobs.fingerprint import request_digest, settings_digest
 from batch_pipelines.jobs.folder import InvalidJobId
+from batch_pipelines.jobs.hardware import read_hardware, write_hardware
 from batch_pipelines.jobs.manifest import Manifest, read_manifest
 from batch_pipelines.jobs.parts import committed_shards
+from batch_pipelines.jobs.pod_notes import read_notes
 from batch_pipelines.models.errors import CheckpointRefused, ModelNotFound, ModelUnavailable
-from batch_pipelines.run_config import FRESH_TAG
-from batch_pipelines.run_facts import deadline_of, earlier_unfinished_run, job_is_abandoned
+from batch_pipelines.run_config import FRESH_TAG, INFERENCE_OP
+from batch_pipelines.run_facts import deadline_of, earlier_unfinished_run, job_is_abandoned, run_is_over
 from batch_pipelines.stages.adopt import adopt_parts, mark_unfinished, taken_from
 from batch_pipelines.stages.infer import run_replica, stop_when
 from batch_pipelines.stages.job import Job, JobFailed
@@ -44,6 +46,11 @@ __all__ = ["merge_outputs", "run_inference", "shard_inputs", "validate_request"]
 
 _LOST_STEP = dg.RetryPolicy(max_retries=2, delay=2, backoff=dg.Backoff.EXPONENTIAL)
 """For a step whose process or pod was lost, or that met a passing fault of storage."""
+
+_REPLICA_TRIES = 3
+_LOST_REPLICA = dg.RetryPolicy(max_retries=_REPLICA_TRIES, delay=2, backoff=dg.Backoff.EXPONENTIAL)
+"""One attempt more than is tried: the last one just says that the replica gives up. A step that failed would
+end the job, also when the other replicas have done all the work."""
 
 
 @dg.op(
@@ -75,6 +82,8 @@ def validate_request(
     except ModelUnavailable as error:
         raise dg.Failure(f"the request's model cannot be looked at: {error}") from error
     store_request(job.store, job.folder, request)
+    if job_store.decides_hardware:
+        write_hardware(job.store, job.folder, context.run_id, engines.hardware_for(request))
     for warning in warnings:
         context.log.warning(warning)
     return {"warnings": warnings, "replicas": request.replicas}
@@ -123,13 +132,12 @@ def shard_inputs(
     )
     replicas = min(validated["replicas"], left)
     for replica in range(replicas):
-        yield dg.DynamicOutput(
-            {"replica": replica, "replicas": replicas}, mapping_key=f"replica_{replica:02d}"
-        )
+        yield dg.DynamicOutput({"replica": replica, "replicas": replicas}, mapping_key=_name_of(replica))
 
 
 @dg.op(
-    retry_policy=_LOST_STEP,
+    name=INFERENCE_OP,
+    retry_policy=_LOST_REPLICA,
     description="One replica: an engine on the request's GPUs, which pulls shards until all are committed.",
 )
 def run_inference(
@@ -147,10 +155,23 @@ def run_inference(
     request, manifest = _plan(job)
     worker = Worker(context.run_id, share["replica"], context.retry_number)
     check = _time_check(context, request)
+    if len(committed_shards(job.store, job.folder, manifest.fingerprint)) == len(manifest.shards):
+        return {"replica": share["replica"], "shards": 0}
+    given_up = _why_given_up(context, job, share["replica"])
+    if given_up is not None:
+        context.log.error(f"this replica gives up: {given_up}")
+        return {"replica": share["replica"], "error": given_up}
+    hardware = read_hardware(job.store, job.folder, context.run_id)
+    if hardware is None and job_store.policy.enforces_hardware:
+        raise dg.Failure(
+            "what the replicas of this run take was never decided: run all steps again", allow_retries=False
+        )
     try:
         _check_engine(engines, request, manifest)
         run_code = _code_runner(request, job_store)
-        with engines.ready(request, manifest.needs, check=check, log=_log_engine_line) as make_engine:
+        with engines.ready(
+            request, manifest.needs, hardware, check=check, log=_log_engine_line
+        ) as make_engine:
             result = run_replica(
                 lambda: Replica(
                     storage=job.store,
@@ -241,6 +262,19 @@ def _code_runner(request: CreateBatchCompletionsV2Request, job_store: JobStore) 
     return open_sandbox(job_store.policy.code_evaluator_python).run
 
 
+def _name_of(replica: int) -> str:
+    return f"replica_{replica:02d}"
+
+
+def _why_given_up(context: dg.OpExecutionContext, job: Job, replica: int) -> str | None:
+    """Why a replica is not to be tried again, if so."""
+    notes = read_notes(job.store, job.folder, context.run_id, f"{INFERENCE_OP}[{_name_of(replica)}]")
+    if context.retry_number < _REPLICA_TRIES and not any(note.given_up for note in notes):
+        return None
+    told = "\n".join(note.message for note in notes)
+    return told or f"it failed {_REPLICA_TRIES} times; why is in the log of its step"
+
+
 def _job(context: dg.OpExecutionContext, job_store: JobStore) -> Job:
     if not context.has_partition_key:
         raise dg.Failure(
@@ -278,7 +312,10 @@ def _taken_over(job: Job, manifest: Manifest) -> list[str]:
 def _time_check(
     context: dg.OpExecutionContext, request: CreateBatchCompletionsV2Request
 ) -> Callable[[], None]:
-    return stop_when(deadline=deadline_of(context.instance, context.run, request.runtime_seconds))
+    return stop_when(
+        deadline=deadline_of(context.instance, context.run, request.runtime_seconds),
+        is_over=lambda: run_is_over(context.instance, context.run_id),
+    )
 
 
 def _log_engine_line(line: str) -> None:

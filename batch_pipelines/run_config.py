@@ -5,11 +5,14 @@ Every way to submit uses these two, so a job is the same whichever door it came 
 
 from typing import Any
 
+from batch_pipelines.api.priorities import dagster_priority
 from batch_pipelines.api.request import CreateBatchCompletionsV2Request
 
 __all__ = [
     "ASSET",
     "FRESH_TAG",
+    "GPU_TYPE_TAG",
+    "INFERENCE_OP",
     "JOB",
     "JOB_TAGS",
     "LABEL_TAG_PREFIX",
@@ -23,16 +26,17 @@ __all__ = [
 
 ASSET = "batch_completions"
 JOB = "batch_completions_job"
+INFERENCE_OP = "run_inference"
+"""The op that takes the request's hardware; a replica is a mapped step of it."""
 PARTITION_TAG = "dagster/partition"
 MODEL_TAG = "batch/model"
+GPU_TYPE_TAG = "batch/gpu_type"
 FRESH_TAG = "batch/fresh"
 LABEL_TAG_PREFIX = "label/"
 STORE_TAG = "batch/store"
 """Tag of the job that says where the deployment's job store is, for clients that are started elsewhere."""
 
-_PRIORITIES = {"low": -10, "default": 0, "normal": 0, "medium": 0, "high": 10}
 _TAG_CHARACTERS = 250
-_PRIORITY_CHARACTERS = 9
 _RUNTIME_GRACE_SEC = 120
 """Steps watch the time limit themselves and say so; Dagster's own watch is for a step that cannot."""
 
@@ -74,21 +78,13 @@ def run_tags_for(
         "dagster/max_runtime": str(request.runtime_seconds + _RUNTIME_GRACE_SEC),
         MODEL_TAG: request.engine_config.model[:_TAG_CHARACTERS],
     }
-    priority = _dagster_priority(request.priority)
+    priority = dagster_priority(request.priority)
     if priority:
         tags["dagster/priority"] = str(priority)
+    if request.gpu_type:
+        tags[GPU_TYPE_TAG] = request.gpu_type
     if fresh:
         tags[FRESH_TAG] = "true"
     for label, value in (request.labels or {}).items():
         tags[f"{LABEL_TAG_PREFIX}{label}"[:_TAG_CHARACTERS]] = value[:_TAG_CHARACTERS]
     return tags
-
-
-def _dagster_priority(priority: str | None) -> int:
-    """Dagster queues by integer, higher first; the contract's priority is free text."""
-    if priority is None:
-        return 0
-    text = priority.strip().lower()
-    if text.removeprefix("-").isdecimal() and len(text) <= _PRIORITY_CHARACTERS:
-        return int(text)
-    return _PRIORITIES.get(text, 0)

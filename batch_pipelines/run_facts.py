@@ -4,7 +4,7 @@ import dagster as dg
 
 from batch_pipelines.run_config import PARTITION_TAG
 
-__all__ = ["deadline_of", "earlier_unfinished_run", "job_is_abandoned"]
+__all__ = ["deadline_of", "earlier_unfinished_run", "job_is_abandoned", "run_is_over"]
 
 _AUTOMATIC_RETRY_TAG = "dagster/retry_number"
 
@@ -42,6 +42,12 @@ def earlier_unfinished_run(instance: dg.DagsterInstance, run: dg.DagsterRun) -> 
         ),
         None,
     )
+
+
+def run_is_over(instance: dg.DagsterInstance, run_id: str) -> bool:
+    """Whether a run has ended, or was deleted; its run worker may be gone without its steps knowing."""
+    run = instance.get_run_by_id(run_id)
+    return run is None or run.is_finished
 
 
 def job_is_abandoned(instance: dg.DagsterInstance, job_id: str) -> bool:

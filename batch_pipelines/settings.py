@@ -77,9 +77,7 @@ class Settings(BaseSettings):
 
     executor: Annotated[
         Literal["local", "kubernetes"],
-        Field(
-            description="Where steps run: as processes of this machine, or as pods, each with its request's hardware."
-        ),
+        Field(description="Where steps run: as processes here, or as pods with the request's hardware."),
     ] = "local"
     cluster: Annotated[
         Literal["nvidia", "eks", "gke"],
@@ -104,6 +102,12 @@ class Settings(BaseSettings):
             description="Labels of requests that pods carry under their own names, such as for cost reports."
         ),
     ] = ["team", "product"]
+    step_service_account: Annotated[
+        str | None,
+        Field(
+            description="Service account of steps' pods, which ask nothing of Kubernetes. Default: the runs'."
+        ),
+    ] = None
     kueue_queue: Annotated[
         str | None, Field(description="Kueue's local queue through which pods with engines are admitted.")
     ] = None

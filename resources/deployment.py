@@ -3,7 +3,8 @@
 import os
 import shutil
 
-from batch_pipelines.hardware.gpus import load_table
+from batch_pipelines.hardware.gpus import HardwareTable, load_table
+from batch_pipelines.kubernetes.cluster_table import load_cluster_table, within_cluster
 from batch_pipelines.models.catalog import load_catalog
 from batch_pipelines.models.checkpoints import Remotes
 from batch_pipelines.models.hub import Hub
@@ -28,6 +29,7 @@ def policy_of(settings: Settings) -> Policy:
         allow_code_evaluator=settings.allow_code_evaluator,
         code_evaluator_python=settings.code_evaluator_python,
         enforces_hardware=settings.enforces_hardware,
+        priorities=tuple(settings.priority_classes),
     )
 
 
@@ -36,10 +38,16 @@ def engines_of(settings: Settings) -> Engines:
 
     Raises:
         CatalogInvalid: The deployment's list of models makes no sense.
-        HardwareTableInvalid: Its table of hardware does not.
+        TableInvalid: Its table of hardware, or of its cluster, does not.
     """
     if settings.engine == "fake":
-        return FakeEngines(settings.fake_delay_sec, settings.fake_max_in_flight, settings.fake_journal)
+        return FakeEngines(
+            settings.fake_delay_sec,
+            settings.fake_max_in_flight,
+            settings.fake_journal,
+            _hardware_table(settings),
+            settings.enforces_hardware,
+        )
     return VLLMEngines(
         models=ModelAccess(
             models_dir=settings.models,
@@ -50,7 +58,7 @@ def engines_of(settings: Settings) -> Engines:
             allow_hub=settings.allow_hub,
             allow_pickle=settings.allow_pickle,
         ),
-        hardware=load_table(settings.hardware_table),
+        hardware=_hardware_table(settings),
         start_timeout_sec=settings.engine_start_timeout_sec,
         side_by_side=settings.max_local_replicas,
         enforce_hardware=settings.enforces_hardware,
@@ -65,14 +73,22 @@ def plan_deployment(settings: Settings) -> Deployment:
     """What a plan must know.
 
     Raises:
-        HardwareTableInvalid: The deployment's table of hardware makes no sense.
+        TableInvalid: The deployment's table of hardware, or of its cluster, makes no sense.
     """
     return Deployment(
         store=settings.job_store,
         roots=tuple(settings.request_roots),
         policy=policy_of(settings),
         max_item_bytes=settings.max_item_bytes,
-        table=load_table(settings.hardware_table),
+        table=_hardware_table(settings),
         gpus_available=settings.enforces_hardware or shutil.which("nvidia-smi") is not None,
         engine_args=settings.engine_args,
     )
+
+
+def _hardware_table(settings: Settings) -> HardwareTable:
+    """What there is; on a cluster, of that what it can be asked for."""
+    table = load_table(settings.hardware_table)
+    if settings.executor == "local":
+        return table
+    return within_cluster(table, load_cluster_table(settings.cluster, settings.cluster_table))

@@ -23,6 +23,7 @@ class JobStore:
         policy: What requests may do.
         shard_limits: Bounds on a shard and an item.
         timing: How often replicas report and look around.
+        decides_hardware: Whether the first step decides what replicas run on; with pods, their executor has.
     """
 
     store: str
@@ -30,6 +31,7 @@ class JobStore:
     policy: Policy
     shard_limits: ShardLimits
     timing: ReplicaTiming
+    decides_hardware: bool = False
 
     @cached_property
     def _storage(self) -> tuple[ObjectStorage, ObjectStorage]:

@@ -12,6 +12,10 @@ import orjson
 from batch_pipelines.api.errors import FieldError
 from batch_pipelines.api.model_config import BatchCompletionsModelConfig
 from batch_pipelines.api.request import CreateBatchCompletionsV2Request
+from batch_pipelines.engines.gang import GangPlace, Start
+from batch_pipelines.engines.gang_engine import GangEngine
+from batch_pipelines.engines.gang_leader import GangLeader
+from batch_pipelines.engines.gang_member import Part
 from batch_pipelines.engines.needs import EngineNeeds
 from batch_pipelines.engines.protocol import Engine, EngineSpec
 from batch_pipelines.engines.vllm_args import (
@@ -22,9 +26,10 @@ from batch_pipelines.engines.vllm_args import (
     setting_errors,
     structured_backend,
 )
+from batch_pipelines.engines.vllm_nodes import start_vllm_part
 from batch_pipelines.engines.vllm_server import VLLMServer
 from batch_pipelines.engines.vllm_values import QUANTIZED_BEFOREHAND
-from batch_pipelines.hardware.choose import HardwareInvalid, infer_hardware
+from batch_pipelines.hardware.choose import Hardware, HardwareInvalid, infer_hardware
 from batch_pipelines.hardware.gpus import HardwareTable
 from batch_pipelines.models.cache import evict, in_use
 from batch_pipelines.models.catalog import ModelCatalog
@@ -52,6 +57,7 @@ from batch_pipelines.preflight.protocol import NoPreflight, Preflight
 from batch_pipelines.preflight.settings import PreflightSettings
 from batch_pipelines.stages.validate import EngineFindings
 from resources.engines import Check, Log
+from resources.gangs import led_gang, watched
 
 __all__ = ["VLLM_VERSION", "ModelAccess", "VLLMEngines"]
 
@@ -126,6 +132,7 @@ class VLLMEngines:
         models: Where models come from.
         hardware: GPU types and nodes.
         start_timeout_sec: Seconds it may take to load its model.
+        join_timeout_sec: Seconds the other nodes of an engine may take to join the first.
         side_by_side: Replicas that share this machine's cores at most.
         enforce_hardware: Whether a replica gets the hardware a request asks for, and no other.
         media_domains: Hosts from which the engine may fetch images.
@@ -137,6 +144,7 @@ class VLLMEngines:
     models: ModelAccess
     hardware: HardwareTable
     start_timeout_sec: float
+    join_timeout_sec: float = 1800.0
     side_by_side: int = 1
     enforce_hardware: bool = False
     media_domains: tuple[str, ...] = ()
@@ -181,6 +189,14 @@ class VLLMEngines:
         facts = _facts(self._peek(source, request.engine_config))
         return ModelSeen(str(source.folder) if source.kind == "folder" else str(source), facts)
 
+    def hardware_for(self, request: CreateBatchCompletionsV2Request) -> Hardware:
+        """See `Engines.hardware_for`."""
+        source = self.models.locate(request.engine_config)
+        facts = _facts(self._peek(source, request.engine_config))
+        return infer_hardware(
+            request, facts, self.hardware, gpus_available=True, engine_defaults=self._defaults(source)
+        )
+
     def identity(self, request: CreateBatchCompletionsV2Request) -> str:
         """See `Engines.identity`."""
         source = self.models.locate(request.engine_config)
@@ -206,9 +222,59 @@ class VLLMEngines:
 
     @contextmanager
     def ready(
-        self, request: CreateBatchCompletionsV2Request, needs: EngineNeeds, *, check: Check, log: Log
+        self,
+        request: CreateBatchCompletionsV2Request,
+        needs: EngineNeeds,
+        hardware: Hardware | None = None,
+        *,
+        gang: GangPlace | None = None,
+        check: Check,
+        log: Log,
     ) -> Iterator[Callable[[], Engine]]:
         """See `Engines.ready`."""
+        with led_gang(gang, hardware, log) as leader:
+            watch = watched(leader, check)
+            with self._fetched(request, needs, hardware, check=watch, log=log) as spec:
+                if leader is None:
+                    yield lambda: self._server(spec)
+                    return
+                leader.wait_until_ready(watch, self.join_timeout_sec)
+                yield lambda: self._first_of(spec, leader)
+
+    @contextmanager
+    def member(
+        self,
+        request: CreateBatchCompletionsV2Request,
+        needs: EngineNeeds,
+        hardware: Hardware,
+        *,
+        rank: int,
+        address: str,
+        check: Check,
+        log: Log,
+    ) -> Iterator[Callable[[Start], Part]]:
+        """See `Engines.member`."""
+        with self._fetched(request, needs, hardware, check=check, log=log) as spec:
+            yield lambda start: start_vllm_part(spec, start, rank, address)
+
+    def _server(self, spec: EngineSpec) -> VLLMServer:
+        return VLLMServer(spec, start_timeout_sec=self.start_timeout_sec)
+
+    def _first_of(self, spec: EngineSpec, leader: GangLeader) -> GangEngine:
+        server = self._server(spec)
+        return GangEngine(server, leader, server.lead)
+
+    @contextmanager
+    def _fetched(
+        self,
+        request: CreateBatchCompletionsV2Request,
+        needs: EngineNeeds,
+        hardware: Hardware | None,
+        *,
+        check: Check,
+        log: Log,
+    ) -> Iterator[EngineSpec]:
+        """What an engine needs to know, once its model is on this machine; it stays there meanwhile."""
         config = request.engine_config
         source = self.models.locate(config)
         wanted = self._wanted(config, source)
@@ -216,9 +282,7 @@ class VLLMEngines:
             log(f"{name} was removed from the cache of models, to make room")
         model = provide_model(source, self.models.cache, self.models.remotes, wanted, check=check, log=log)
         with in_use(self.models.cache, model.folder or self.models.models_dir):
-            yield lambda: VLLMServer(
-                self._spec(request, source, model, needs, log), start_timeout_sec=self.start_timeout_sec
-            )
+            yield self._spec(request, source, model, needs, hardware, log)
 
     def _spec(
         self,
@@ -226,13 +290,14 @@ class VLLMEngines:
         source: ModelSource,
         model: EngineModel,
         needs: EngineNeeds,
+        hardware: Hardware | None,
         log: Log,
     ) -> EngineSpec:
         config = request.engine_config
         if model.folder is not None:
             config = config.model_copy(update={"revision": None})  # that revision is what was fetched
-        if self.enforce_hardware:
-            config = config.model_copy(update=self._parallel_sizes(request, source))
+        if hardware is not None:
+            config = config.model_copy(update=_parallel_sizes(hardware))
         environment = dict(self.environment)
         if environment.get("VLLM_CPU_OMP_THREADS_BIND") == "nobind":
             # Unbound threads stall each other once there are more of them, over all replicas, than cores.
@@ -251,23 +316,6 @@ class VLLMEngines:
             environment=environment,
             log=log,
         )
-
-    def _parallel_sizes(
-        self, request: CreateBatchCompletionsV2Request, source: ModelSource
-    ) -> dict[str, int | None]:
-        """The sizes that fit the GPUs a replica has; `num_shards` is an older name of one of them."""
-        hardware = infer_hardware(
-            request,
-            _facts(self._peek(source, request.engine_config)),
-            self.hardware,
-            gpus_available=True,
-            engine_defaults=self._defaults(source),
-        )
-        return {
-            "num_shards": None,
-            "tensor_parallel_size": hardware.tensor_parallel_size,
-            "pipeline_parallel_size": hardware.pipeline_parallel_size,
-        }
 
     def _media(self) -> dict[str, Any]:
         """Let the engine fetch images only where a deployment says so: without a list vLLM asks any host.
@@ -322,6 +370,15 @@ class VLLMEngines:
             auto_tools=auto_tools(config, defaults),
             structured_backend=structured_backend(settings),
         )
+
+
+def _parallel_sizes(hardware: Hardware) -> dict[str, int | None]:
+    """The sizes that fit the GPUs a replica has; `num_shards` is an older name of one of them."""
+    return {
+        "num_shards": None,
+        "tensor_parallel_size": hardware.tensor_parallel_size,
+        "pipeline_parallel_size": hardware.pipeline_parallel_size,
+    }
 
 
 def _quantization_errors(

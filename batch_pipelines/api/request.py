@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
-    BeforeValidator,
     Discriminator,
     Field,
     ModelWrapValidatorHandler,
@@ -12,6 +11,7 @@ from pydantic import (
     Tag,
     ValidationError,
     ValidatorFunctionWrapHandler,
+    WithJsonSchema,
     WrapValidator,
     model_validator,
 )
@@ -20,6 +20,7 @@ from batch_pipelines.api.base import ClosedModel, NonNegativeInt, PositiveInt, T
 from batch_pipelines.api.chat import FilteredChatCompletionV2Request
 from batch_pipelines.api.completion import FilteredCompletionV2Request
 from batch_pipelines.api.kinds import find_misfits, kind_of
+from batch_pipelines.api.labels import LABELS_SCHEMA, label_errors
 from batch_pipelines.api.model_config import BatchCompletionsModelConfig
 from batch_pipelines.api.v1 import CreateBatchCompletionsV1RequestContent
 
@@ -108,6 +109,27 @@ Content = Annotated[
 ]
 
 
+def _check_labels(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    """Validate labels; null is the same as none."""
+    if value is None:
+        return {}
+    problems = label_errors(value) if isinstance(value, Mapping) else []
+    found = [((() if name is None else (name,)), "label", problem) for name, problem in problems]
+    if not found:
+        return handler(value)
+    try:
+        handler(value)
+    except ValidationError as error:
+        raise with_errors("labels", found, error) from None
+    raise with_errors("labels", found)
+
+
+Labels = Annotated[
+    dict[str, str],
+    WrapValidator(_check_labels, json_schema_input_type=Annotated[Any, WithJsonSchema(LABELS_SCHEMA)]),
+]
+
+
 class CreateBatchCompletionsV2Request(ClosedModel):
     """A job: where its items are or the items themselves, the model to run, and where the output goes."""
 
@@ -116,12 +138,7 @@ class CreateBatchCompletionsV2Request(ClosedModel):
     `content`."""
     output_data_path: str = Field(min_length=1)
     """URI of the file to write: a JSON array with one record for each item, in the order of the input."""
-    labels: Annotated[
-        dict[str, str],
-        BeforeValidator(
-            lambda value: {} if value is None else value, json_schema_input_type=dict[str, str] | None
-        ),
-    ] = Field(default_factory=dict)
+    labels: Labels = Field(default_factory=dict)
     """Names and values to find the job by, such as a team."""
     data_parallelism: Annotated[int, Whole(ge=1, le=64)] | None = None
     """Copies of the model that share the items, 1 to 64; 1 when unset."""

@@ -15,7 +15,7 @@ from batch_pipelines.cli.output_command import output
 from batch_pipelines.cli.plan_command import plan
 from batch_pipelines.cli.schema_command import schema
 from batch_pipelines.control.errors import ControlError, DagsterUnreachable, NoSuchJob
-from batch_pipelines.hardware.gpus import HardwareTableInvalid
+from batch_pipelines.hardware.tables import TableInvalid
 from batch_pipelines.models.errors import CatalogInvalid, ModelUnavailable
 from batch_pipelines.storage.errors import StorageError
 
@@ -37,7 +37,7 @@ class _Commands(click.Group):
             _fail(ctx, "no_such_job", str(error), ExitCode.NO_SUCH_JOB)
         except DagsterUnreachable as error:
             _fail(ctx, "dagster_unreachable", str(error), ExitCode.UNREACHABLE)
-        except (CatalogInvalid, HardwareTableInvalid) as error:
+        except (CatalogInvalid, TableInvalid) as error:
             _fail(ctx, "invalid_settings", str(error), ExitCode.INVALID)
         except (ControlError, StorageError, ModelUnavailable) as error:
             _fail(ctx, "failed", str(error), ExitCode.FAILED)

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 from pydantic import ValidationError
 
 from batch_pipelines.api.errors import RequestInvalid
@@ -16,6 +17,7 @@ from batch_pipelines.control.dagster_client import DagsterClient
 from batch_pipelines.control.errors import DagsterError, NoSuchJob
 from batch_pipelines.control.runs import Run
 from batch_pipelines.jobs.folder import InvalidJobId, JobFolder
+from batch_pipelines.jobs.pod_notes import read_notes
 from batch_pipelines.jobs.progress import JobProgress, job_progress
 from batch_pipelines.run_config import LABEL_TAG_PREFIX, request_of
 from batch_pipelines.settings import Settings
@@ -75,7 +77,7 @@ class Jobs:
         summary = self._summary(folder, newest)
         progress = job_progress(self._store, folder, ttl=self._settings.claim_ttl) if folder else None
         failed = status_of(newest, published=summary is not None) is JobStatus.FAILED
-        reason = "\n".join(self.client.failures(newest.run_id)) if failed else None
+        reason = "\n".join(self._reasons(folder, newest)) if failed else None
         job = job_of(
             job_id, self._request(folder, newest), runs, summary=summary, progress=progress, reason=reason
         )
@@ -163,10 +165,21 @@ class Jobs:
         """The request as accepted, or as launched if it never was accepted."""
         data = self._read(folder.request) if folder else None
         if data is not None:
-            return CreateBatchCompletionsV2Request.model_validate_json(data)
+            try:
+                return CreateBatchCompletionsV2Request.model_validate_json(data)
+            except ValidationError:  # accepted before a rule of today's
+                return _unchecked(orjson.loads(data))
         if run.config is None:
             run = self.client.run(run.run_id) or run
         return _as_launched(run.config or {})
+
+    def _reasons(self, folder: JobFolder | None, run: Run) -> list[str]:
+        """Why a run failed: first what its pods' statuses told, which Dagster does not know."""
+        notes = read_notes(self._store, folder, run.run_id) if folder else []
+        failures = self.client.failures(run.run_id)
+        untold = [note for note in notes if not any(note.message in failure for failure in failures)]
+        told = [f"{note.step}: {note.message}" if note.step else note.message for note in untold]
+        return [*told, *failures]
 
     def _read(self, uri: str) -> bytes | None:
         try:

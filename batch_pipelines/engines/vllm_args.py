@@ -254,11 +254,21 @@ def _settings_for(needs: EngineNeeds, settings: Mapping[str, object]) -> dict[st
         # vLLM 0.32 on CPU dies of a seeded request whose prompt is computed in several steps: its generator
         # is set back, which only a GPU's can be ("CPU Generator does not use offset").
         needed["enable_chunked_prefill"] = False
+    if settings.get("enforce_eager") and _stages(settings) > 1 and is_cpu_build():
+        # vLLM 0.32 on CPU makes the buffers of a later pipeline stage only when it warms up what it compiled,
+        # and dies of the first request without them. With the backend `eager` nothing is compiled either.
+        needed["enforce_eager"] = False
+        needed["compilation_config"] = {"mode": 1, "backend": "eager"}
     if needs.structured_backend is not None:
         given = settings.get("structured_outputs_config")
         rest = given if isinstance(given, Mapping) else {}
         needed["structured_outputs_config"] = {**rest, "backend": needs.structured_backend}
     return needed
+
+
+def _stages(settings: Mapping[str, object]) -> int:
+    stages = settings.get("pipeline_parallel_size")
+    return stages if isinstance(stages, int) else 1
 
 
 def _set_fields(model_config: BatchCompletionsModelConfig) -> dict[str, object]:

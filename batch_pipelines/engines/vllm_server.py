@@ -12,7 +12,6 @@ import random
 import re
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +19,8 @@ from pathlib import Path
 import aiohttp
 
 from batch_pipelines.engines.environment import engine_environment
+from batch_pipelines.engines.gang import Start
+from batch_pipelines.engines.private_folder import private_folder
 from batch_pipelines.engines.process import EngineProcess
 from batch_pipelines.engines.protocol import (
     EngineDied,
@@ -29,14 +30,12 @@ from batch_pipelines.engines.protocol import (
     EngineStartError,
 )
 from batch_pipelines.engines.vllm_args import default_in_flight, engine_args
+from batch_pipelines.engines.vllm_nodes import node_arguments, node_environment
 
 # `-P` keeps the working directory off the import path: a folder called `tokenizers` there breaks vLLM's
 # imports.
 VLLM_COMMAND = (sys.executable, "-P", "-m", "vllm.entrypoints.launchers.api_server.entry")
 
-# A socket's path may have 107 bytes, and vLLM puts sockets with names of 36 beside ours.
-_LONGEST_FOLDER = 107 - 1 - 36
-_SHORT_FOLDER = "/tmp"  # noqa: S108 - only ever the place of a folder made for us alone
 _JSON = {"Content-Type": "application/json"}
 _HEALTH_EVERY_SEC = 0.2
 _HEALTH_TIMEOUT_SEC = 10.0
@@ -87,6 +86,7 @@ class VLLMServer:
         self._max_in_flight = default_in_flight(spec.model_config, spec.defaults)
         self._lock = asyncio.Lock()
         self._run: _Run | None = None
+        self._nodes: Start | None = None
 
     @property
     def max_in_flight(self) -> int:
@@ -97,6 +97,10 @@ class VLLMServer:
     def pid(self) -> int | None:
         """Process group of the running server, None when there is none."""
         return self._run.process.pid if self._run is not None else None
+
+    def lead(self, start: Start) -> None:
+        """Be the first of several nodes when it is started next; the others are the caller's to start."""
+        self._nodes = start
 
     async def start(self) -> None:
         """Start the server and wait until it answers.
@@ -153,13 +157,19 @@ class VLLMServer:
                     raise run.died(why) from error
 
     def _launch(self) -> _Run:
-        directory = _private_directory()
+        directory = private_folder()
         try:
             translated = engine_args(self.spec.model_config, self.spec.defaults, self.spec.needs)
             for warning in translated.warnings:
                 self.spec.log(warning)
+            nodes = self._nodes
             environment = engine_environment(
-                os.environ, {"VLLM_RPC_BASE_PATH": str(directory), **self.spec.environment}
+                os.environ,
+                {
+                    "VLLM_RPC_BASE_PATH": str(directory),
+                    **self.spec.environment,
+                    **(node_environment(nodes.address) if nodes else {}),
+                },
             )
             arguments = [
                 f"--uds={directory / 'api'}",
@@ -167,6 +177,7 @@ class VLLMServer:
                 f"--served-model-name={self.spec.served_model_name}",
                 "--disable-uvicorn-access-log",  # else a line in the log for each item
                 *translated.args,
+                *(node_arguments(nodes, 0) if nodes else ()),
             ]
             process = EngineProcess(
                 [*self._command, *arguments],
@@ -236,9 +247,9 @@ class _Run:
     async def end(self) -> None:
         self._dead = True
         try:
+            await self.session.close()  # fails at once what is in flight
             await asyncio.get_running_loop().run_in_executor(None, self.process.stop)
         finally:
-            await self.session.close()
             shutil.rmtree(self._directory, ignore_errors=True)
 
 
@@ -267,11 +278,3 @@ def _never_sent(error: BaseException) -> bool:
     return isinstance(error, aiohttp.ClientConnectorError) or isinstance(
         error.__cause__, aiohttp.ClientConnectionResetError
     )
-
-
-def _private_directory() -> Path:
-    directory = Path(tempfile.mkdtemp(prefix="engine-"))
-    if len(os.fsencode(directory)) > _LONGEST_FOLDER:
-        directory.rmdir()
-        directory = Path(tempfile.mkdtemp(prefix="engine-", dir=_SHORT_FOLDER))
-    return directory

@@ -9,41 +9,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import ClassVar
 
-import yaml  # type: ignore[import-untyped]
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from batch_pipelines.api.errors import describe, dotted
 from batch_pipelines.api.request import GpuType
-from batch_pipelines.hardware.quantities import parse_bytes, parse_cpus
+from batch_pipelines.hardware.tables import (
+    Bytes,
+    Cpus,
+    Entry,
+    TableInvalid,
+    checked,
+    laid_over,
+    parse_table,
+    read_table,
+)
 
 __all__ = ["Gpu", "HardwareTable", "HardwareTableInvalid", "Node", "load_table"]
 
 _PACKAGED = "gpus.yaml"
 
 
-class HardwareTableInvalid(ValueError):
+class HardwareTableInvalid(TableInvalid):
     """A file with a hardware table cannot be used; the text names the file and the entry."""
 
-
-def _bytes(value: Any) -> Any:
-    return parse_bytes(value, "it") if isinstance(value, str | int | float) else value
+    what: ClassVar[str] = "hardware table"
 
 
-def _cpus(value: Any) -> Any:
-    return parse_cpus(value, "it") if isinstance(value, str | int | float) else value
-
-
-Bytes = Annotated[int, BeforeValidator(_bytes)]
-Cpus = Annotated[int, BeforeValidator(_cpus)]
-
-
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class Node(_Entry):
+class Node(Entry):
     """What a pod on a node can have at most."""
 
     cpus: Cpus
@@ -54,7 +47,7 @@ class Node(_Entry):
     """Bytes of local disk."""
 
 
-class Gpu(_Entry):
+class Gpu(Entry):
     """One type of GPU."""
 
     memory: Bytes
@@ -73,7 +66,7 @@ class Gpu(_Entry):
     """What its node offers."""
 
 
-class HardwareTable(_Entry):
+class HardwareTable(Entry):
     """What a deployment's replicas can run on."""
 
     gpu_types: dict[GpuType, Gpu]
@@ -92,40 +85,11 @@ def load_table(override: Path | None = None) -> HardwareTable:
     Raises:
         HardwareTableInvalid: The file cannot be read, or an entry makes no sense.
     """
-    table = _parse(files("batch_pipelines.hardware").joinpath(_PACKAGED).read_text(), _PACKAGED)
-    where = _PACKAGED
+    packaged = files("batch_pipelines.hardware").joinpath(_PACKAGED).read_text(encoding="utf-8")
+    table = parse_table(packaged, _PACKAGED, HardwareTableInvalid)
     if override is not None:
-        where = str(override)
-        try:
-            table = _merged(table, _parse(override.read_text(), where))
-        except (OSError, UnicodeDecodeError) as error:
-            raise HardwareTableInvalid(f"the hardware table {where} cannot be read: {error}") from error
+        table = laid_over(table, read_table(override, HardwareTableInvalid))
     gpu_types = table.get("gpu_types")
     if isinstance(gpu_types, Mapping):
         table["gpu_types"] = {name: entry for name, entry in gpu_types.items() if entry is not None}
-    try:
-        return HardwareTable.model_validate(table)
-    except ValidationError as error:
-        wrong = "; ".join(f"{dotted(path)}: {message}" for path, message in describe(error))
-        raise HardwareTableInvalid(f"the hardware table {where} is wrong: {wrong}") from error
-
-
-def _parse(text: str, where: str) -> dict[str, Any]:
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise HardwareTableInvalid(f"the hardware table {where} is not YAML: {error}") from error
-    if not isinstance(value, dict):
-        raise HardwareTableInvalid(f"the hardware table {where} is not a mapping with `gpu_types`")
-    return value
-
-
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in over.items():
-        known = merged.get(key)
-        if isinstance(known, Mapping) and isinstance(value, Mapping):
-            merged[key] = _merged(known, value)
-        else:
-            merged[key] = value
-    return merged
+    return checked(HardwareTable, table, str(override or _PACKAGED), HardwareTableInvalid)

@@ -81,6 +81,11 @@ class JobFolder:
         return f"{self.uri}/manifest.json"
 
     @property
+    def hardware(self) -> str:
+        """What its replicas run on, where that was decided for them."""
+        return f"{self.uri}/hardware.json"
+
+    @property
     def summary(self) -> str:
         """Counts and usage; written by the merge after the output."""
         return f"{self.uri}/summary.json"
@@ -112,6 +117,18 @@ class JobFolder:
     def worker(self, fingerprint: str, worker: str) -> str:
         """One worker's progress report."""
         return f"{self.workers(fingerprint)}/{worker}.json"
+
+    def pod_notes(self, run_id: str) -> str:
+        """Folder of what is known of a run's pods that ended badly."""
+        return f"{self.uri}/pods/{run_id}"
+
+    def pod_note(self, run_id: str, name: str) -> str:
+        """One such note."""
+        return f"{self.pod_notes(run_id)}/{name}.json"
+
+    def gang(self, pod_group: str) -> str:
+        """Where the first pod of an engine over several says how the others reach it."""
+        return f"{self.uri}/gangs/{pod_group}.json"
 
     def step_output(self, run_id: str, names: Sequence[str]) -> str:
         """A small value passed from one step of a run to the next, by its step, output and mapping key."""

@@ -19,27 +19,36 @@ from batch_pipelines.stages.job import JobFailed
 __all__ = ["ParentGone", "run_replica", "stop_when"]
 
 _LOOK_SEC = 0.25
+_ASK_SEC = 15.0
 
 
 class ParentGone(Exception):
     """The process that started this one has died, and nobody waits for its work any more."""
 
 
-def stop_when(*, deadline: float | None) -> Callable[[], None]:
+def stop_when(*, deadline: float | None, is_over: Callable[[], bool] = lambda: False) -> Callable[[], None]:
     """A check that raises when a replica should stop.
 
     Args:
         deadline: Unix time at which the job's `max_runtime_sec` ends; None for no end.
+        is_over: Whether the run has been ended elsewhere, asked every 15 s.
 
     Returns:
-        A function that raises `JobFailed` past the deadline, and `ParentGone` when this process
-        has lost its parent: a killed run worker must not leave replicas holding GPUs.
+        A function that raises `JobFailed` past the deadline or when the run is over, and
+        `ParentGone` when this process has lost its parent: a run worker that was killed must not
+        leave replicas holding GPUs, on this machine or another.
     """
     parent = os.getppid()
+    asked_at = time.monotonic()
 
     def check() -> None:
         if deadline is not None and time.time() >= deadline:
             raise JobFailed("max_runtime_sec has passed; committed shards are kept")
+        nonlocal asked_at
+        if time.monotonic() - asked_at >= _ASK_SEC:
+            asked_at = time.monotonic()
+            if is_over():
+                raise JobFailed("the run of this step has ended; committed shards are kept")
         if os.getppid() != parent:
             raise ParentGone(f"process {parent}, which started this step, is gone")
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from batch_pipelines.api.errors import FieldError, RequestInvalid
+from batch_pipelines.api.priorities import priority_problem
 from batch_pipelines.api.request import CreateBatchCompletionsV2Request, unknown_model_config_keys
 from batch_pipelines.hardware.quantities import QuantityInvalid, parse_bytes, parse_cpus
 from batch_pipelines.jobs.fingerprint import request_digest
@@ -44,6 +45,7 @@ class Policy:
         allow_code_evaluator: Whether a model may run code, in a sandbox.
         code_evaluator_python: The Python that runs it; None for one that is found.
         enforces_hardware: Whether replicas get the hardware a request asks for.
+        priorities: Names a request's `priority` may have, beside those that are always known.
     """
 
     allow_trust_remote_code: bool
@@ -54,6 +56,7 @@ class Policy:
     allow_code_evaluator: bool = False
     code_evaluator_python: Path | None = None
     enforces_hardware: bool = False
+    priorities: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +137,8 @@ def _policy_errors(request: CreateBatchCompletionsV2Request, policy: Policy) -> 
             request.tool_config, allowed=policy.allow_code_evaluator, python=policy.code_evaluator_python
         )
         errors += [error] if error is not None else []
+    if (problem := priority_problem(request.priority, policy.priorities)) is not None:
+        errors.append(FieldError("/priority", problem))
     if request.content is not None:
         size = len(request.model_dump_json(by_alias=True, exclude_unset=True, include={"content"}))
         if size > policy.max_inline_bytes:

@@ -1,7 +1,9 @@
 """The job in one process: how stages' failures become Dagster's, and what a re-run does."""
 
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,14 @@ import pytest
 
 from batch_pipelines.definitions import build_defs
 from batch_pipelines.engines.fake import FakeEngine, read_journal
+from batch_pipelines.jobs.folder import JobFolder
+from batch_pipelines.jobs.hardware import read_hardware
+from batch_pipelines.jobs.pod_notes import PodNote, write_note
 from batch_pipelines.ops import _plan
 from batch_pipelines.run_config import ASSET, JOB, PARTITION_TAG
 from batch_pipelines.settings import Settings
 from batch_pipelines.stages.validate import store_request
+from batch_pipelines.storage.object_storage import ObjectStorage
 from resources.fake_engines import FakeEngines
 from tests.support.jobs import chat, make_job, make_request, shard, write_input
 
@@ -30,7 +36,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 class Site:
     """A deployment whose files lie under `folder`."""
 
-    def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
+    def __init__(self, folder: Path, instance: dg.DagsterInstance, *, enforce_hardware: bool = False) -> None:
         self.folder = folder
         self.instance = instance
         self.journal = folder / "journal"
@@ -39,10 +45,13 @@ class Site:
             engine="fake",
             fake_journal=self.journal,
             storage_roots=[str(folder / "data")],
+            enforce_hardware=enforce_hardware,
         )
+        self.store = ObjectStorage(roots=[settings.job_store])
+        self.job_folder = JobFolder(settings.job_store, "job")
         self.job = build_defs(settings).resolve_job_def(JOB)
 
-    def run(self, job_id: str = "job", **fields: Any) -> dg.ExecuteInProcessResult:
+    def run(self, job_id: str = "job", run_id: str | None = None, **fields: Any) -> dg.ExecuteInProcessResult:
         if not self.instance.has_dynamic_partition("batch_requests", job_id):
             self.instance.add_dynamic_partitions("batch_requests", [job_id])
         request = make_request(self.folder, **fields).model_dump(mode="json", exclude_unset=True)
@@ -52,6 +61,7 @@ class Site:
             tags={PARTITION_TAG: job_id},
             run_config={"ops": {ASSET: {"config": request}}, "loggers": QUIET},
             raise_on_error=False,
+            run_id=run_id,
         )
 
     def records(self) -> list[Any]:
@@ -145,3 +155,55 @@ def test_an_engine_that_died_on_the_way_is_told_in_the_summary(site: Site) -> No
     assert [record.get("error") for record in site.records()] == [None, None]
     (summary,) = (site.folder / "home" / "jobs" / "job").rglob("summary.json")
     assert "the engine died 1 time and was started anew" in summary.read_text()
+
+
+def test_a_replica_whose_pod_was_given_up_ends_and_the_merge_says_why(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = str(uuid.uuid4())
+
+    def lost(*_: object, **__: object) -> None:
+        note = PodNote(
+            step="run_inference[replica_00]",
+            pod="dagster-step-1-x",
+            reason="Unschedulable",
+            message="no node takes it",
+            given_up=True,
+            at=datetime.now(UTC),
+        )
+        write_note(site.store, site.job_folder, run_id, note)
+        raise RuntimeError("the pod is lost")
+
+    monkeypatch.setattr(FakeEngines, "ready", lost)
+    result = site.run(run_id=run_id)
+    assert not result.success
+    assert "replica 0: no node takes it" in failure_of(result, "merge_outputs")
+
+
+def test_a_replica_with_nothing_left_to_do_asks_for_no_engine(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = FakeEngines.ready
+    calls = []
+
+    @contextmanager
+    def only_once(self: FakeEngines, *given: Any, **named: Any) -> Iterator[Any]:
+        calls.append(given)
+        with ready(self, *given, **named) as make:
+            yield make
+
+    monkeypatch.setattr(FakeEngines, "ready", only_once)
+    result = site.run(data_parallelism=2)  # one after the other, here
+    assert result.success
+    assert len(calls) == 1
+
+
+def test_hardware_is_decided_once_where_it_counts(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    write_input(tmp_path, [chat("q")])
+    site = Site(tmp_path, instance, enforce_hardware=True)
+    result = site.run(gpus=2, gpu_type="nvidia-ampere-a10", memory="64Gi")
+    assert result.success
+    hardware = read_hardware(site.store, site.job_folder, result.run_id)
+    assert hardware is not None
+    assert (hardware.gpus, hardware.memory, hardware.tensor_parallel_size) == (2, 64 * 2**30, 2)
+    assert read_hardware(site.store, site.job_folder, "another run") is None

@@ -1,5 +1,6 @@
 """Jobs put together from Dagster's runs and the job store."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from batch_pipelines.api.job import JobStatus
 from batch_pipelines.control.errors import DagsterError, NoSuchJob
 from batch_pipelines.control.jobs import Jobs
+from batch_pipelines.jobs.pod_notes import PodNote, write_note
 from batch_pipelines.settings import Settings
 from tests.support.fake_dagster import FakeDagster
 from tests.support.job_records import JobRecords
@@ -59,6 +61,24 @@ def test_a_failed_job_tells_its_reason(dagster: FakeDagster, settings: Settings,
     run = dagster.add_run("j", status="FAILURE")
     run.events = [{"__typename": "RunFailureEvent", "message": "out of luck", "error": None}]
     assert (jobs.view("j").job.metadata or {})["reason"] == "out of luck"
+
+
+def test_what_became_of_its_pods_is_a_reason_too(
+    dagster: FakeDagster, settings: Settings, jobs: Jobs
+) -> None:
+    records = JobRecords(settings, "j")
+    records.accept()
+    run = dagster.add_run("j", status="FAILURE")
+    run.events = [{"__typename": "RunFailureEvent", "message": "a step failed", "error": None}]
+    now = datetime.now(UTC)
+    for step, reason, at in (("", "Evicted", now), ("shard_inputs", "OOMKilled", now - timedelta(minutes=1))):
+        note = PodNote(step=step, pod="p", reason=reason, message=f"told {reason}", at=at)
+        write_note(records.store, records.folder, run.run_id, note)
+    assert (jobs.view("j").job.metadata or {})["reason"].splitlines() == [
+        "shard_inputs: told OOMKilled",
+        "told Evicted",
+        "a step failed",
+    ]
 
 
 def test_a_job_launched_by_hand_with_a_broken_request_can_be_looked_at(
@@ -156,3 +176,15 @@ def test_an_item_is_counted_once_when_its_shard_was_committed_since_the_last_rep
     assert before is not None
     assert after is not None
     assert (before.done, after.done, after.committed) == (4, 10, 10)
+
+
+def test_a_job_from_before_a_rule_of_today_is_still_shown(
+    dagster: FakeDagster, settings: Settings, jobs: Jobs
+) -> None:
+    records = JobRecords(settings, "j")
+    records.accept()
+    body = records.store.read(records.folder.request).replace(b'"team"', b'"a name with spaces"')
+    records.store.write(records.folder.request, body)
+    dagster.add_run("j", status="STARTED")
+    assert jobs.view("j").job.status is JobStatus.RUNNING
+    assert [job.job_id for job in jobs.recent(limit=5)] == ["j"]

@@ -199,8 +199,9 @@ def test_the_identity_is_of_the_weights_and_of_what_comes_with_them(folder: Path
 
 def test_the_engine_is_spread_over_the_gpus_that_a_replica_has(folder: Path) -> None:
     request = request_for(gpus=2, gpu_type="nvidia-ampere-a10", config={"num_shards": 1})
-    made = engines(folder, enforce_hardware=True)
-    with made.ready(request, NO_NEEDS, check=lambda: None, log=print) as make:
+    made = engines(folder)
+    hardware = made.hardware_for(request)
+    with made.ready(request, NO_NEEDS, hardware, check=lambda: None, log=print) as make:
         server = make()
     assert isinstance(server, VLLMServer)
     args = engine_args(server.spec.model_config, {}).args

@@ -197,3 +197,17 @@ def test_a_tool_is_refused_where_the_deployment_does_not_allow_it(tmp_path: Path
     errors = errors_of(tmp_path, tool_config={"name": "code_evaluator"})
     assert "ALLOW_CODE_EVALUATOR" in errors["/tool_config"]
     assert set(errors_of(tmp_path, tool_config={"name": "browser"})) == {"/tool_config/name"}
+
+
+def test_an_unknown_priority_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    write_input(tmp_path, [chat("a")])
+    for known in ("high", " Low", "default", "7", "-3", None):
+        assert errors_of(tmp_path, priority=known) == {}
+    message = errors_of(tmp_path, priority="hihg")["/priority"]
+    assert message.startswith(
+        "'hihg' is unknown: expected default, high, low, medium, normal, or a whole number"
+    )
+    assert "did you mean `high`?" in message
+    own = replace(POLICY, priorities=("Urgent",))
+    request = make_request(tmp_path, priority="urgent")
+    assert check_request(make_job(tmp_path), request, own, check_engine=refuse_nothing) == []

@@ -1,0 +1,55 @@
+"""What became of a job's pods, where it explains something: kept in its folder, for people and for retries.
+
+Dagster's record of a lost pod says that its Kubernetes job failed, not why. Finding that out is in
+`batch_pipelines.kubernetes.pod_problems`; nothing here asks a cluster.
+"""
+
+from datetime import datetime
+
+from pydantic import BaseModel
+
+from batch_pipelines.jobs.folder import JobFolder
+from batch_pipelines.storage.object_storage import ObjectStorage
+
+__all__ = ["PodNote", "read_notes", "write_note"]
+
+
+class PodNote(BaseModel):
+    """Why a pod ended, or never started.
+
+    Attributes:
+        step: Key of the step within the asset, such as `run_inference[replica_00]`; empty for the run's own.
+        pod: Its name.
+        reason: In Kubernetes' words, such as `OOMKilled` or `Unschedulable`.
+        message: A sentence for the user.
+        given_up: Whether the step is not to be tried again.
+        at: When it was seen.
+    """
+
+    step: str
+    pod: str
+    reason: str
+    message: str
+    given_up: bool = False
+    at: datetime
+
+
+def write_note(store: ObjectStorage, folder: JobFolder, run_id: str, note: PodNote) -> None:
+    """Keep a note; a later one on the same pod and reason takes its place."""
+    store.write(folder.pod_note(run_id, f"{note.pod}.{note.reason}"), note.model_dump_json().encode())
+
+
+def read_notes(
+    store: ObjectStorage, folder: JobFolder, run_id: str, step: str | None = None
+) -> list[PodNote]:
+    """The notes on a run's pods, the oldest first.
+
+    Args:
+        store: Where the job store is.
+        folder: The job's.
+        run_id: The run.
+        step: Only notes on this step.
+    """
+    infos = store.list(folder.pod_notes(run_id))
+    notes = [PodNote.model_validate_json(store.read(info.uri)) for info in infos]
+    return sorted((note for note in notes if step in (None, note.step)), key=lambda note: note.at)

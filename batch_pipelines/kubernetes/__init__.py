@@ -1,0 +1,1 @@
+"""Jobs on a Kubernetes cluster: what their pods look like, and what becomes of them."""
