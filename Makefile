@@ -14,7 +14,8 @@ MODEL := $(BATCH_PIPELINES_HOME)/models/SmolLM2-135M-Instruct
 FIND_LINKS = $(shell $(BIN)/python -m pip config get global.find-links 2>/dev/null || $(BIN)/python -m pip config get :env:.find-links 2>/dev/null)
 FROM_TORCH := --extra-index-url https://download.pytorch.org/whl/cpu --index-strategy unsafe-best-match
 
-.PHONY: help setup demo dev test test-unit bench-scale check lint types docs format lock clean
+.PHONY: help setup demo dev test test-unit test-faults test-cluster bench-scale check lint types lint-images \
+	check-chart docs format lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -34,9 +35,19 @@ test: setup ## Run every test
 	$(BIN)/python -m pytest tests/unit -n 2
 	$(if $(NO_BROWSER),@echo "Chromium is not installed: the tests in a browser are left out")
 	$(BIN)/python -m pytest tests/integration $(NO_BROWSER)
+	$(BIN)/python -m pytest tests/kubernetes -m "not faults" -n 2 --dist loadfile
 
 test-unit: setup ## Run the unit tests only
 	$(BIN)/python -m pytest tests/unit -n 2
+
+test-faults: setup ## Every fault in every phase of a job, on a double of Kubernetes (long)
+	$(BIN)/python -m pytest tests/kubernetes/test_faults.py
+
+# What it needs is told by variables TEST_CLUSTER_*: see tests/kubernetes/real_setup.py.
+test-cluster: export TEST_CLUSTER_KUBECONFIG ?= $(KUBECONFIG)
+test-cluster: setup ## Run the same scenarios on the cluster that KUBECONFIG names
+	$(BIN)/python -m pytest tests/kubernetes/test_conformance_*.py tests/kubernetes/test_jobs.py \
+		tests/kubernetes/test_faults.py tests/kubernetes/test_real_vllm.py
 
 bench-scale: $(VENV)/.installed ## A job of a million items on the fake engine: speed and memory
 	$(BIN)/python -m benchmarks.scale
@@ -49,6 +60,13 @@ lint: $(VENV)/.installed ## Ruff: rules and format
 
 types: $(VENV)/.installed ## mypy, strict
 	$(BIN)/mypy
+
+lint-images: $(VENV)/.installed ## Lint the Dockerfiles
+	$(BIN)/hadolint deploy/Dockerfile deploy/Dockerfile.gpu
+
+check-chart: $(VENV)/.installed ## Render Dagster's chart in CHART=dir with our values and check every object
+	@command -v helm >/dev/null || $(BIN)/uv pip install --quiet --python $(BIN)/python helm-python-sdk==0.2.2
+	$(BIN)/python deploy/check_chart.py $(CHART)
 
 docs: $(VENV)/.installed ## Write docs/fields.md from the program's own tables
 	$(BIN)/batch-pipelines fields > docs/fields.md

@@ -5,6 +5,7 @@ Dagster's, and which ones are worth another attempt.
 """
 
 import dataclasses
+import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from batch_pipelines.api.errors import RequestInvalid
 from batch_pipelines.api.parse import parse_request
 from batch_pipelines.api.request import CreateBatchCompletionsV2Request
 from batch_pipelines.config_schema import config_shape
+from batch_pipelines.engines.gang import NodeLost
 from batch_pipelines.engines.protocol import EngineError
 from batch_pipelines.feeding.answer import Answerer
 from batch_pipelines.feeding.replica import Replica
@@ -25,6 +27,7 @@ from batch_pipelines.jobs.hardware import read_hardware, write_hardware
 from batch_pipelines.jobs.manifest import Manifest, read_manifest
 from batch_pipelines.jobs.parts import committed_shards
 from batch_pipelines.jobs.pod_notes import read_notes
+from batch_pipelines.kubernetes.rendezvous import gang_place
 from batch_pipelines.models.errors import CheckpointRefused, ModelNotFound, ModelUnavailable
 from batch_pipelines.run_config import FRESH_TAG, INFERENCE_OP
 from batch_pipelines.run_facts import deadline_of, earlier_unfinished_run, job_is_abandoned, run_is_over
@@ -170,7 +173,12 @@ def run_inference(
         _check_engine(engines, request, manifest)
         run_code = _code_runner(request, job_store)
         with engines.ready(
-            request, manifest.needs, hardware, check=check, log=_log_engine_line
+            request,
+            manifest.needs,
+            hardware,
+            check=check,
+            log=_log_engine_line,
+            gang=gang_place(job.store, job.folder, context.run_id, os.environ),
         ) as make_engine:
             result = run_replica(
                 lambda: Replica(
@@ -190,6 +198,8 @@ def run_inference(
         raise dg.Failure(str(failure), allow_retries=False) from failure
     except ModelUnavailable as error:
         raise dg.Failure(f"the request's model cannot be had: {error}") from error
+    except NodeLost as lost:
+        raise dg.Failure(f"a node of this replica's engine is lost: {lost}") from lost
     except (EngineError, ModelNotFound, CheckpointRefused, SandboxUnavailable, SandboxFailed) as error:
         context.log.error(f"this replica gives up: {error}")
         return {"replica": share["replica"], "error": str(error)}

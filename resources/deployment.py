@@ -47,6 +47,7 @@ def engines_of(settings: Settings) -> Engines:
             settings.fake_journal,
             _hardware_table(settings),
             settings.enforces_hardware,
+            join_timeout_sec=settings.pod_start_timeout_sec,
         )
     return VLLMEngines(
         models=ModelAccess(
@@ -60,6 +61,7 @@ def engines_of(settings: Settings) -> Engines:
         ),
         hardware=_hardware_table(settings),
         start_timeout_sec=settings.engine_start_timeout_sec,
+        join_timeout_sec=settings.pod_start_timeout_sec,
         side_by_side=settings.max_local_replicas,
         enforce_hardware=settings.enforces_hardware,
         media_domains=tuple(settings.media_domains),

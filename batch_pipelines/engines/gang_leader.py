@@ -7,9 +7,7 @@ in `gang_engine`; what goes over the connections, in `gang_channel`.
 from __future__ import annotations
 
 import contextlib
-import random
 import secrets
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -20,13 +18,13 @@ from typing import Self
 from batch_pipelines.engines.gang import GangPlace, NodeLost, Rendezvous, Start
 from batch_pipelines.engines.gang_channel import Channel, ChannelClosed, Message
 from batch_pipelines.engines.gang_door import Door
+from batch_pipelines.engines.ports import free_port
 
 __all__ = ["GangLeader"]
 
 _LOOK_SEC = 0.2
 _STOP_SEC = 45.0  # a member's engine has its grace, and then some seconds to be killed
 _FAREWELL_SEC = 5.0
-_PORTS = range(20_000, 32_000)  # below those that systems give to outgoing connections
 _REASON_CHARS = 2000
 
 
@@ -150,7 +148,7 @@ class GangLeader:
         self.stop()
         self.check()
         self._incarnation += 1
-        start = Start(self._incarnation, self.nodes, self._place.address, _free_port(self._place.address))
+        start = Start(self._incarnation, self.nodes, self._place.address, free_port(self._place.address))
         with self._changed:
             self._start = start
         self._tell(Message(kind="start", incarnation=start.incarnation, nodes=start.nodes, port=start.port))
@@ -286,17 +284,3 @@ def _end_of(member: _Member, message: Message) -> str:
 
 def _ranks(ranks: list[int]) -> str:
     return f"node{'s' * (len(ranks) != 1)} {', '.join(map(str, ranks))}"
-
-
-def _free_port(address: str) -> int:
-    """A port that nobody listens at now. It is taken some seconds later, by the engine, on all addresses."""
-    family, everywhere = (socket.AF_INET6, "::") if ":" in address else (socket.AF_INET, "0.0.0.0")  # noqa: S104
-    for _ in range(50):
-        port = random.choice(_PORTS)  # noqa: S311 - spreads the choices, hides nothing
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            try:
-                probe.bind((everywhere, port))
-            except OSError:
-                continue
-            return port
-    raise OSError("no free port was found for the engine's nodes")

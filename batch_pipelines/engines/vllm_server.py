@@ -7,6 +7,7 @@ network. Translating settings, the processes and their environment have modules 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random
 import re
@@ -275,6 +276,9 @@ def _nobody_listens(error: BaseException) -> bool:
 
 def _never_sent(error: BaseException) -> bool:
     # asyncio takes a Unix socket's full queue for a connection made; the first write then finds it closed.
-    return isinstance(error, aiohttp.ClientConnectorError) or isinstance(
-        error.__cause__, aiohttp.ClientConnectionResetError
+    # Python 3.12 says of that socket that it is not connected, where 3.11 says that it was reset.
+    return (
+        isinstance(error, aiohttp.ClientConnectorError)
+        or isinstance(error.__cause__, aiohttp.ClientConnectionResetError)
+        or (isinstance(error, OSError) and error.errno == errno.ENOTCONN)
     )

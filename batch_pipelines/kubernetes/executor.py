@@ -30,6 +30,7 @@ from batch_pipelines.kubernetes.pod_config import (
 )
 from batch_pipelines.kubernetes.stand_in import StepProcess
 from batch_pipelines.kubernetes.watch import Patience, PodWatch
+from batch_pipelines.models.errors import CheckpointRefused, ModelNotFound
 from batch_pipelines.run_config import PARTITION_TAG, request_of
 from batch_pipelines.run_facts import deadline_of
 from batch_pipelines.stages.job import Job
@@ -136,7 +137,7 @@ class _RequestPodsExecutor(dg.Executor):
 
         try:
             hardware = self._pods.hardware_for(request)
-        except ValueError:
+        except (RequestInvalid, ModelNotFound, CheckpointRefused):
             # The first step refuses the request, with every reason. If it does not, replicas find that their
             # hardware was never decided, and end.
             return pods(_NO_HARDWARE)

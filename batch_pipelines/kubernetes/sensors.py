@@ -1,5 +1,6 @@
 """The sensor that keeps a cluster free of what runs have left behind. What it does is in `leftovers`."""
 
+import time
 from collections.abc import Callable, Collection
 
 import dagster as dg
@@ -14,6 +15,8 @@ from batch_pipelines.stages.job import Job
 __all__ = ["leftovers_sensor"]
 
 _INTERVAL_SEC = 30
+_LINGER_SEC = 60.0
+"""A run worker outlives its run by some seconds; with its pod the cluster would delete those of its steps."""
 
 
 def leftovers_sensor(job_of: Callable[[str], Job]) -> dg.SensorDefinition:
@@ -38,8 +41,12 @@ def leftovers_sensor(job_of: Callable[[str], Job]) -> dg.SensorDefinition:
         runs: dict[str, dg.DagsterRun] = {}
 
         def ended(run_ids: Collection[str]) -> list[str]:
-            found = context.instance.get_runs(filters=dg.RunsFilter(run_ids=list(run_ids)))
-            runs.update({run.run_id: run for run in found if run.job_name == JOB and run.is_finished})
+            found = context.instance.get_run_records(filters=dg.RunsFilter(run_ids=list(run_ids)))
+            for record in found:
+                run = record.dagster_run
+                long_ago = time.time() - (record.end_time or 0.0) >= _LINGER_SEC
+                if run.job_name == JOB and run.is_finished and long_ago:
+                    runs[run.run_id] = run
             return list(runs)
 
         def keep(run_id: str, note: PodNote) -> None:

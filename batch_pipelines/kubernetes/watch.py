@@ -7,6 +7,7 @@ the work. Such a replica is finished in its place by a stand-in, which has no en
 """
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,6 +32,8 @@ __all__ = ["JobsApi", "Patience", "PodWatch", "StandIn"]
 
 _LOOK_SEC: Final = 3.0
 _JOIN_SEC: Final = 60.0
+_LINGER_SEC: Final = 10.0
+_LAST_LOOK_SEC: Final = 0.5
 _SETTLE_SEC: Final = 15.0
 """After a stand-in is done Dagster needs a moment to read so; a job deleted before would count as lost."""
 
@@ -135,12 +138,13 @@ class PodWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look a last time, and end every pod of the run that has not ended."""
+        """Look a last time, and end every pod of the run that does not end by itself in a moment."""
         self._stopping.set()
         self._thread.join(_JOIN_SEC)
         for stand_in in self._stand_ins.values():
             stand_in.stop()
         try:
+            self._wait_for_last_steps()
             for job, pods in self._jobs_with_pods():
                 self._note_failures(job, pods)
                 if not has_ended(job):
@@ -150,6 +154,15 @@ class PodWatch:
             self._log(
                 f"pods of this run may be left, the cluster does not answer; a sensor ends them: {error}"
             )
+
+    def _wait_for_last_steps(self) -> None:
+        """A step's pod outlives the step by some seconds, in which it stores its logs."""
+        until = time.monotonic() + _LINGER_SEC
+        while time.monotonic() < until:
+            jobs = self._jobs_with_pods()
+            if not any(pods and not has_ended(job) and not all(map(is_waiting, pods)) for job, pods in jobs):
+                return
+            time.sleep(_LAST_LOOK_SEC)
 
     def look(self) -> None:
         """Look once.

@@ -24,7 +24,7 @@ _LOOK_SEC = 0.1
 
 
 class ControlPlane:
-    """Three processes, stopped by `stop`. A code server says which image has the code, as in a real deployment."""
+    """Three processes, stopped by `stop`; a code server says which image has the code, as in real ones."""
 
     def __init__(self, home: Path, environment: Mapping[str, str], url: str, location: str) -> None:
         """See the class.

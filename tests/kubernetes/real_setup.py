@@ -38,10 +38,10 @@ from tests.support.s3 import S3Server
 __all__ = ["real_cluster", "real_services"]
 
 _POD_FILES: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
-_SHIPPED: Final = ("service-accounts.yaml", "role.yaml", "priority-classes.yaml")
+_SHIPPED: Final = ("service-accounts.yaml", "role.yaml")
 _GONE_SEC: Final = 120.0
 _GPU: Final = "nvidia.com/gpu"
-_GPU_LABEL: Final = ("nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB")
+_GPU_LABEL: Final = ("nvidia.com/gpu.product", "NVIDIA-H100-80GB-HBM3")
 _SMALL: Final = {"cpus": "100m", "memory": "1Gi", "storage": "1Gi"}
 """Small steps of jobs of a hundred items, for clusters on one machine."""
 

@@ -8,11 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from batch_pipelines.run_config import INFERENCE_OP
-from tests.kubernetes.cluster import ApiError, Cluster, DroppedConnection, HttpFault, LostAnswer
+from tests.kubernetes.cluster import (
+    ApiError,
+    Cluster,
+    DroppedConnection,
+    HttpFault,
+    LostAnswer,
+    SlowApi,
+)
 from tests.kubernetes.deployment import KubernetesDeployment, Services, kubernetes_deployment
 from tests.kubernetes.scenarios import (
     SLOW_ENGINE,
@@ -25,6 +33,7 @@ from tests.kubernetes.scenarios import (
 from tests.support.deployment import chats
 
 SIDE_BY_SIDE = 4
+SMALL: dict[str, Any] = {"gpus": 0, "cpus": "500m", "memory": "2Gi", "storage": "1Gi"}
 ITEMS = 100
 
 
@@ -59,6 +68,13 @@ CELLS = [
     *(Cell(fault, op) for fault in ("evict", "oom", "kill-process") for op in _OPS),
     *(Cell("evict", op, "run-worker") for op in _OPS),
 ]
+_ALWAYS = {
+    Cell("evict", "shard_inputs"),
+    Cell("oom", f"{INFERENCE_OP}+"),
+    Cell("kill-process", "merge_outputs"),
+    Cell("evict", f"{INFERENCE_OP}+", "run-worker"),
+}
+"""One of each kind; the others take long, and are marked for `make test-faults`."""
 
 
 @pytest.fixture(scope="module")
@@ -71,15 +87,18 @@ def site(
 
 
 @pytest.fixture(scope="module")
-def outcomes(site: KubernetesDeployment) -> Iterator[dict[Cell, Future[None]]]:
-    able = [cell for cell in CELLS if cell.fault in site.cluster.can]
+def outcomes(
+    site: KubernetesDeployment, request: pytest.FixtureRequest
+) -> Iterator[dict[Cell, Future[None]]]:
+    wanted = [item.callspec.params.get("cell") for item in request.session.items if hasattr(item, "callspec")]
+    able = [cell for cell in CELLS if cell in wanted and cell.fault in site.cluster.can]
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         yield {cell: pool.submit(_strike, site, cell) for cell in able}
 
 
 def _strike(site: KubernetesDeployment, cell: Cell) -> None:
     name = str(cell)
-    job_id = site.submit(name, chats(ITEMS, name), data_parallelism=2)
+    job_id = site.submit(name, chats(ITEMS, name), data_parallelism=2, **SMALL)
     pod = catch(site, job_id, cell.op, commits=cell.commits)
     if cell.at == "run-worker":
         pod = catch_run_worker(site, job_id)
@@ -94,7 +113,10 @@ def _faults(cluster: Cluster) -> dict[str, Callable[[str], None]]:
 
 
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("cell", CELLS, ids=str)
+@pytest.mark.parametrize(
+    "cell",
+    [pytest.param(cell, id=str(cell), marks=() if cell in _ALWAYS else pytest.mark.faults) for cell in CELLS],
+)
 def test_a_lost_pod_costs_no_more_than_a_retry(outcomes: dict[Cell, Future[None]], cell: Cell) -> None:
     if cell not in outcomes:
         pytest.skip(f"this cluster cannot do: {cell.fault}")
@@ -102,7 +124,7 @@ def test_a_lost_pod_costs_no_more_than_a_retry(outcomes: dict[Cell, Future[None]
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("phase", [INFERENCE_OP, "shard_inputs"])
+@pytest.mark.parametrize("phase", [INFERENCE_OP, pytest.param("shard_inputs", marks=pytest.mark.faults)])
 def test_a_lost_node_costs_no_more_than_a_retry(site: KubernetesDeployment, phase: str) -> None:
     if "node-loss" not in site.cluster.can:
         pytest.skip("this cluster's nodes cannot be lost")
@@ -119,11 +141,12 @@ def test_a_lost_node_costs_no_more_than_a_retry(site: KubernetesDeployment, phas
 @pytest.mark.parametrize(
     ("name", "fault"),
     [
-        ("post-500", ApiError(500, "POST", "/jobs$")),
+        pytest.param("post-500", ApiError(500, "POST", "/jobs$"), marks=pytest.mark.faults),
         ("post-429", ApiError(429, "POST", "/jobs$", body="run_inference")),
         ("post-lost", LostAnswer("POST", "/jobs$", body="run_inference")),
-        ("get-503", ApiError(503, "GET", "/jobs", times=3)),
-        ("get-dropped", DroppedConnection("GET", "/pods", times=2)),
+        pytest.param("get-503", ApiError(503, "GET", "/jobs", times=3), marks=pytest.mark.faults),
+        pytest.param("get-dropped", DroppedConnection("GET", "/pods", times=2), marks=pytest.mark.faults),
+        pytest.param("slow", SlowApi(3.0, "POST", "/jobs$"), marks=pytest.mark.faults),
     ],
 )
 def test_an_api_that_fails_for_a_while_costs_time_alone(
@@ -132,7 +155,7 @@ def test_an_api_that_fails_for_a_while_costs_time_alone(
     if "api-errors" not in site.cluster.can:
         pytest.skip("this cluster's API does not fail on demand")
     site.cluster.add_fault(fault)
-    job_id = site.submit(name, chats(ITEMS, name), data_parallelism=2)
+    job_id = site.submit(name, chats(ITEMS, name), data_parallelism=2, **SMALL)
     completed(site, job_id, within_sec=400.0)
     site.cluster.clear_faults()
     assert_complete(site, name, ITEMS)

@@ -39,6 +39,7 @@ pytestmark = pytest.mark.timeout(900)
 LONG_SEC = 600.0
 PATIENCE_SEC = 40
 GPU = "nvidia-hopper-h100"
+SMALL: dict[str, Any] = {"gpus": 0, "cpus": "500m", "memory": "2Gi", "storage": "1Gi"}
 _NEEDED = {"waits": "unschedulable", "nowhere": "unschedulable", "noimage": "image-pull", "oom": "oom"}
 
 
@@ -84,11 +85,11 @@ def jobs(site: KubernetesDeployment) -> dict[str, str]:
             "labels": {"team": "search", "owner": "ada"},
             "priority": "urgent",
         },
-        "two": {"gpus": 0, "cpus": 1, "memory": "2Gi", "labels": {"team": "ads"}},
+        "two": SMALL | {"memory": "1Gi", "labels": {"team": "ads"}},
         "bad": {"gpus": 64, "gpu_type": GPU},
-        "waits": {"data_parallelism": 3},
-        "nowhere": {"data_parallelism": 2},
-        "noimage": {"data_parallelism": 2},
+        "waits": SMALL | {"data_parallelism": 3},
+        "nowhere": SMALL | {"data_parallelism": 2},
+        "noimage": SMALL | {"data_parallelism": 2},
         "nodes": {"nodes_per_worker": 2, "gpus": 1, "gpu_type": GPU, "data_parallelism": 2},
     }
     jobs = {}
@@ -208,20 +209,20 @@ def test_replicas_that_cannot_start_fail_the_job_with_the_reason(
 
 def test_a_cancelled_job_leaves_no_pod_and_its_work_is_taken_up(site: KubernetesDeployment) -> None:
     items = chats(ITEMS * 3, "cancel")
-    job_id = site.submit("cancel", items, data_parallelism=2)
+    job_id = site.submit("cancel", items, data_parallelism=2, **SMALL)
     catch(site, job_id, INFERENCE_OP, commits=2)
     site.cancel(job_id)
     nothing_left(site, job_id)
     assert site.wait_for_end(job_id).job.status is JobStatus.CANCELLED
     assert site.committed(job_id)
     assert not site.is_published("cancel")
-    again = site.submit("cancel", items, data_parallelism=2)
+    again = site.submit("cancel", items, data_parallelism=2, **SMALL)
     assert job_id in (completed(site, again).job.metadata or {})["warnings"]
     assert_complete(site, "cancel", ITEMS * 3)
 
 
 def test_at_its_time_limit_a_job_fails_says_so_and_leaves_no_pod(site: KubernetesDeployment) -> None:
-    job_id = site.submit("late", chats(4000, "late"), data_parallelism=2, max_runtime_sec=60)
+    job_id = site.submit("late", chats(4000, "late"), data_parallelism=2, max_runtime_sec=60, **SMALL)
     assert "max_runtime_sec" in failed(site, job_id)
     nothing_left(site, job_id)
     assert site.committed(job_id)
@@ -233,7 +234,7 @@ def test_a_replica_that_always_runs_out_of_memory_fails_the_job_with_the_reason(
 ) -> None:
     if "oom" not in site.cluster.can:
         pytest.skip("this cluster cannot kill for memory on demand")
-    job_id = site.submit("oom", chats(ITEMS * 20, "oom"), memory="2Gi", gpus=0)
+    job_id = site.submit("oom", chats(ITEMS * 20, "oom"), **SMALL)
     killed: set[str] = set()
 
     def thrice() -> bool:
