@@ -6,13 +6,18 @@ their own; `defs` is made from the environment.
 
 import dagster as dg
 
+from batch_pipelines.api.errors import RequestInvalid
+from batch_pipelines.api.request import CreateBatchCompletionsV2Request
 from batch_pipelines.assets import batch_completions
 from batch_pipelines.executors import executor_of
 from batch_pipelines.feeding.replica import ReplicaTiming
+from batch_pipelines.hardware.plan import Hardware
 from batch_pipelines.run_config import JOB, JOB_TAGS, STORE_TAG
 from batch_pipelines.sensors import sensors_of
 from batch_pipelines.settings import Settings
+from batch_pipelines.stages.job import Job
 from batch_pipelines.stages.shard import ShardLimits
+from batch_pipelines.stages.validate import model_path_errors
 from resources.deployment import engines_of, policy_of
 from resources.job_store import JobStore
 from resources.step_values import StepValues
@@ -29,10 +34,17 @@ def build_defs(settings: Settings) -> dg.Definitions:
         description="Runs one batch-completions request; the launch config holds the request's own JSON.",
     )
     engines, job_store = engines_of(settings), _job_store(settings)
+
+    def hardware_for(job: Job, request: CreateBatchCompletionsV2Request) -> Hardware:
+        errors = model_path_errors(job, request, job_store.policy)
+        if errors:
+            raise RequestInvalid(errors)
+        return engines.hardware_for(request)
+
     return dg.Definitions(
         assets=[batch_completions],
         jobs=[job],
-        executor=executor_of(settings, job_store.job, engines.hardware_for),
+        executor=executor_of(settings, job_store.job, hardware_for),
         sensors=sensors_of(settings, job_store.job),
         resources={
             "job_store": _fixed(job_store),

@@ -16,14 +16,14 @@ __all__ = ["executor_of", "local_executor"]
 def executor_of(
     settings: Settings,
     job: Callable[[str], Job],
-    hardware_for: Callable[[CreateBatchCompletionsV2Request], Hardware],
+    hardware_for: Callable[[Job, CreateBatchCompletionsV2Request], Hardware],
 ) -> dg.ExecutorDefinition:
     """The executor of a deployment.
 
     Args:
         settings: Of the deployment.
         job: A job's folder and storage, by its id.
-        hardware_for: Decides what a replica of a request runs on.
+        hardware_for: Decides what a replica of a job's request runs on.
     """
     if settings.executor == "local":
         return local_executor(settings.max_local_replicas)

@@ -8,6 +8,8 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
@@ -26,7 +28,7 @@ from batch_pipelines.jobs.folder import InvalidJobId
 from batch_pipelines.jobs.hardware import read_hardware, write_hardware
 from batch_pipelines.jobs.manifest import Manifest, read_manifest
 from batch_pipelines.jobs.parts import committed_shards
-from batch_pipelines.jobs.pod_notes import read_notes
+from batch_pipelines.jobs.pod_notes import PodNote, read_notes, write_note
 from batch_pipelines.kubernetes.rendezvous import gang_place
 from batch_pipelines.models.errors import CheckpointRefused, ModelNotFound, ModelUnavailable
 from batch_pipelines.run_config import FRESH_TAG, INFERENCE_OP
@@ -50,10 +52,13 @@ __all__ = ["merge_outputs", "run_inference", "shard_inputs", "validate_request"]
 _LOST_STEP = dg.RetryPolicy(max_retries=2, delay=2, backoff=dg.Backoff.EXPONENTIAL)
 """For a step whose process or pod was lost, or that met a passing fault of storage."""
 
+_NOTE_CHARACTERS = 4000
 _REPLICA_TRIES = 3
-_LOST_REPLICA = dg.RetryPolicy(max_retries=_REPLICA_TRIES, delay=2, backoff=dg.Backoff.EXPONENTIAL)
-"""One attempt more than is tried: the last one just says that the replica gives up. A step that failed would
-end the job, also when the other replicas have done all the work."""
+_REPLICA_ATTEMPTS = 12
+_LOST_REPLICA = dg.RetryPolicy(max_retries=_REPLICA_ATTEMPTS, delay=2, backoff=dg.Backoff.LINEAR)
+"""Attempts that the cluster took away, by a drain or a preemption, do not count as tries; and one drain may
+cost two attempts, when both Dagster's look at the pod and the step itself tell of it. The last attempt just
+says that the replica gives up: a step that failed would end the job, though others may do all the work."""
 
 
 @dg.op(
@@ -156,14 +161,27 @@ def run_inference(
     """
     job = _job(context, job_store)
     request, manifest = _plan(job)
-    worker = Worker(context.run_id, share["replica"], context.retry_number)
-    check = _time_check(context, request)
     if len(committed_shards(job.store, job.folder, manifest.fingerprint)) == len(manifest.shards):
         return {"replica": share["replica"], "shards": 0}
     given_up = _why_given_up(context, job, share["replica"])
     if given_up is not None:
         context.log.error(f"this replica gives up: {given_up}")
         return {"replica": share["replica"], "error": given_up}
+    with _failures_noted(context, job, share["replica"]):
+        return _infer(context, job, request, manifest, job_store, engines, share)
+
+
+def _infer(
+    context: dg.OpExecutionContext,
+    job: Job,
+    request: CreateBatchCompletionsV2Request,
+    manifest: Manifest,
+    job_store: JobStore,
+    engines: Engines,
+    share: dict[str, int],
+) -> dict[str, Any]:
+    worker = Worker(context.run_id, share["replica"], context.retry_number)
+    check = _time_check(context, request)
     hardware = read_hardware(job.store, job.folder, context.run_id)
     if hardware is None and job_store.policy.enforces_hardware:
         raise dg.Failure(
@@ -278,11 +296,45 @@ def _name_of(replica: int) -> str:
 
 def _why_given_up(context: dg.OpExecutionContext, job: Job, replica: int) -> str | None:
     """Why a replica is not to be tried again, if so."""
-    notes = read_notes(job.store, job.folder, context.run_id, f"{INFERENCE_OP}[{_name_of(replica)}]")
-    if context.retry_number < _REPLICA_TRIES and not any(note.given_up for note in notes):
+    notes = read_notes(job.store, job.folder, context.run_id, _step_of(replica))
+    failures = sum(note.kind == "failure" for note in notes)
+    if (
+        failures < _REPLICA_TRIES
+        and context.retry_number < _REPLICA_ATTEMPTS
+        and not any(note.kind == "given up" for note in notes)
+    ):
         return None
-    told = "\n".join(note.message for note in notes)
-    return told or f"it failed {_REPLICA_TRIES} times; why is in the log of its step"
+    told = list(dict.fromkeys(note.message for note in notes if note.kind != "waiting"))
+    return "\n".join(told) or f"it was started {context.retry_number} times and lost each time"
+
+
+@contextmanager
+def _failures_noted(context: dg.OpExecutionContext, job: Job, replica: int) -> Iterator[None]:
+    """Keep why an attempt of a replica failed, which counts the tries and is told when it gives up."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, dg.Failure) and error.allow_retries is False:
+            raise
+        lost = isinstance(error.__cause__, NodeLost)
+        told = error.description if isinstance(error, dg.Failure) else f"{type(error).__name__}: {error}"
+        note = PodNote(
+            step=_step_of(replica),
+            pod=f"attempt-{context.retry_number}-of-replica-{replica}",
+            reason=type(error.__cause__ or error).__name__,
+            message=(told or "")[:_NOTE_CHARACTERS],
+            kind="disruption" if lost else "failure",
+            at=datetime.now(UTC),
+        )
+        try:
+            write_note(job.store, job.folder, context.run_id, note)
+        except StorageError as unwritten:
+            context.log.warning(f"why this attempt failed cannot be kept: {unwritten}")
+        raise
+
+
+def _step_of(replica: int) -> str:
+    return f"{INFERENCE_OP}[{_name_of(replica)}]"
 
 
 def _job(context: dg.OpExecutionContext, job_store: JobStore) -> Job:

@@ -95,6 +95,7 @@ def job_of(
     summary: Summary | None = None,
     progress: JobProgress | None = None,
     reason: str | None = None,
+    pods: Sequence[str] = (),
 ) -> BatchCompletionsJob:
     """The job as clients see it.
 
@@ -105,6 +106,7 @@ def job_of(
         summary: What it did, if it published its output.
         progress: How far it is, if that is known.
         reason: Why it failed, if it did.
+        pods: What is known of pods that failed or wait, while it has not ended.
     """
     newest = runs[0]
     status = status_of(newest, published=summary is not None)
@@ -122,7 +124,7 @@ def job_of(
         created_at=_iso(runs[-1].created_at),
         expires_at=_iso(_clock_start(runs) + timedelta(seconds=request.runtime_seconds)),
         completed_at=_iso(newest.ended_at) if final and newest.ended_at else None,
-        metadata=_metadata(request, runs, published, progress, reason),
+        metadata=_metadata(request, runs, published, progress, reason, () if final else pods),
     )
 
 
@@ -138,6 +140,7 @@ def _metadata(
     summary: Summary | None,
     progress: JobProgress | None,
     reason: str | None,
+    pods: Sequence[str],
 ) -> dict[str, str]:
     facts: dict[str, object] = {f"{LABEL_TAG_PREFIX}{name}": value for name, value in request.labels.items()}
     facts |= {"run_id": runs[0].run_id, "runs": len(runs)}
@@ -175,6 +178,8 @@ def _metadata(
             facts["replicas"] = len(progress.workers)
     if reason:
         facts["reason"] = reason
+    if pods:
+        facts["pods"] = "\n".join(pods)
     return {name: str(value) for name, value in facts.items()}
 
 

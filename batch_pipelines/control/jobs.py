@@ -17,7 +17,7 @@ from batch_pipelines.control.dagster_client import DagsterClient
 from batch_pipelines.control.errors import DagsterError, NoSuchJob
 from batch_pipelines.control.runs import Run
 from batch_pipelines.jobs.folder import InvalidJobId, JobFolder
-from batch_pipelines.jobs.pod_notes import read_notes
+from batch_pipelines.jobs.pod_notes import PodNote, read_notes
 from batch_pipelines.jobs.progress import JobProgress, job_progress
 from batch_pipelines.run_config import LABEL_TAG_PREFIX, request_of
 from batch_pipelines.settings import Settings
@@ -30,6 +30,7 @@ __all__ = ["JobView", "Jobs"]
 
 _PAGE = 200
 _READS_IN_FLIGHT = 8
+_POD_NOTES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +78,16 @@ class Jobs:
         summary = self._summary(folder, newest)
         progress = job_progress(self._store, folder, ttl=self._settings.claim_ttl) if folder else None
         failed = status_of(newest, published=summary is not None) is JobStatus.FAILED
-        reason = "\n".join(self._reasons(folder, newest)) if failed else None
+        notes = [] if newest.status == "SUCCESS" else self._notes(folder, newest)
+        reason = "\n".join(self._reasons(newest, notes)) if failed else None
         job = job_of(
-            job_id, self._request(folder, newest), runs, summary=summary, progress=progress, reason=reason
+            job_id,
+            self._request(folder, newest),
+            runs,
+            summary=summary,
+            progress=progress,
+            reason=reason,
+            pods=[f"{note.step}: {note.message}" for note in notes[-_POD_NOTES:]],
         )
         return JobView(job, newest, stage_of(newest, progress), progress, summary)
 
@@ -173,11 +181,17 @@ class Jobs:
             run = self.client.run(run.run_id) or run
         return _as_launched(run.config or {})
 
-    def _reasons(self, folder: JobFolder | None, run: Run) -> list[str]:
+    def _notes(self, folder: JobFolder | None, run: Run) -> list[PodNote]:
+        return read_notes(self._store, folder, run.run_id) if folder else []
+
+    def _reasons(self, run: Run, notes: list[PodNote]) -> list[str]:
         """Why a run failed: first what its pods' statuses told, which Dagster does not know."""
-        notes = read_notes(self._store, folder, run.run_id) if folder else []
         failures = self.client.failures(run.run_id)
-        untold = [note for note in notes if not any(note.message in failure for failure in failures)]
+        untold = [
+            note
+            for note in notes
+            if note.kind != "waiting" and not any(note.message in failure for failure in failures)
+        ]
         told = [f"{note.step}: {note.message}" if note.step else note.message for note in untold]
         return [*told, *failures]
 

@@ -19,6 +19,7 @@ from batch_pipelines.engines.gang import GangPlace, NodeLost, Rendezvous, Start
 from batch_pipelines.engines.gang_channel import Channel, ChannelClosed, Message
 from batch_pipelines.engines.gang_door import Door
 from batch_pipelines.engines.ports import free_port
+from batch_pipelines.engines.protocol import EngineStartError
 
 __all__ = ["GangLeader"]
 
@@ -125,7 +126,8 @@ class GangLeader:
             within_sec: How long members may take to join. How long a model may, is `check`'s matter.
 
         Raises:
-            NodeLost: A member did not join in time, or is lost.
+            EngineStartError: A member did not join in time.
+            NodeLost: One that had joined is lost.
         """
         until = time.monotonic() + within_sec
         while True:
@@ -136,7 +138,7 @@ class GangLeader:
                 if not missing and all(member.ready for member in self._members.values()):
                     return
                 if missing and time.monotonic() >= until:
-                    raise NodeLost(f"{_ranks(missing)} did not join within {within_sec:g} s")
+                    raise EngineStartError(f"{_ranks(missing)} did not join within {within_sec:g} s")
                 self._changed.wait(_LOOK_SEC)
 
     def start(self) -> Start:

@@ -20,7 +20,7 @@ __all__ = [
     "unfinished_markers",
 ]
 
-_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_JOB_ID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?")  # a label's value on Kubernetes, too
 _GENERATION_DIGITS = 16
 
 
@@ -39,12 +39,13 @@ def check_job_id(job_id: str) -> str:
     Ids are minted by `mint_job_id`; a person who launches from the UI may type one.
 
     Raises:
-        InvalidJobId: It holds anything but letters, digits, `_` and `-`, or is over 64 characters.
+        InvalidJobId: It holds anything but letters, digits, `_` and `-`, begins or ends with one of the
+            latter, or is over 63 characters.
     """
     if not _JOB_ID.fullmatch(job_id):
         raise InvalidJobId(
-            f"job id {job_id[:80]!r} cannot be used: 1 to 64 letters, digits, '_' or '-', "
-            "beginning with a letter or digit"
+            f"job id {job_id[:80]!r} cannot be used: 1 to 63 letters, digits, '_' or '-', "
+            "with a letter or digit at both ends"
         )
     return job_id
 
@@ -81,11 +82,6 @@ class JobFolder:
         return f"{self.uri}/manifest.json"
 
     @property
-    def hardware(self) -> str:
-        """What its replicas run on, where that was decided for them."""
-        return f"{self.uri}/hardware.json"
-
-    @property
     def summary(self) -> str:
         """Counts and usage; written by the merge after the output."""
         return f"{self.uri}/summary.json"
@@ -117,6 +113,10 @@ class JobFolder:
     def worker(self, fingerprint: str, worker: str) -> str:
         """One worker's progress report."""
         return f"{self.workers(fingerprint)}/{worker}.json"
+
+    def hardware(self, run_id: str) -> str:
+        """What a run's replicas run on, where that was decided for them."""
+        return f"{self.uri}/hardware/{run_id}.json"
 
     def pod_notes(self, run_id: str) -> str:
         """Folder of what is known of a run's pods that ended badly."""

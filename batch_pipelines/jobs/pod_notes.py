@@ -1,28 +1,32 @@
-"""What became of a job's pods, where it explains something: kept in its folder, for people and for retries.
+"""What became of a job's steps and pods, where it explains something: kept for people, and for retries.
 
 Dagster's record of a lost pod says that its Kubernetes job failed, not why. Finding that out is in
 `batch_pipelines.kubernetes.pod_problems`; nothing here asks a cluster.
 """
 
 from datetime import datetime
+from typing import Literal
 
 from pydantic import BaseModel
 
 from batch_pipelines.jobs.folder import JobFolder
 from batch_pipelines.storage.object_storage import ObjectStorage
 
-__all__ = ["PodNote", "read_notes", "write_note"]
+__all__ = ["Kind", "PodNote", "read_notes", "write_note"]
+
+Kind = Literal["waiting", "disruption", "failure", "given up"]
 
 
 class PodNote(BaseModel):
-    """Why a pod ended, or never started.
+    """Why a pod ended or does not start, or why an attempt of a step failed.
 
     Attributes:
         step: Key of the step within the asset, such as `run_inference[replica_00]`; empty for the run's own.
-        pod: Its name.
-        reason: In Kubernetes' words, such as `OOMKilled` or `Unschedulable`.
+        pod: Its name, or that of the attempt.
+        reason: In Kubernetes' words, such as `OOMKilled` or `Unschedulable`; of an attempt, its error's name.
         message: A sentence for the user.
-        given_up: Whether the step is not to be tried again.
+        kind: `waiting`: it may have started since; `disruption`: the cluster took its place away; `failure`:
+            it counts as a try; `given up`: the step is not to be tried again.
         at: When it was seen.
     """
 
@@ -30,7 +34,7 @@ class PodNote(BaseModel):
     pod: str
     reason: str
     message: str
-    given_up: bool = False
+    kind: Kind = "failure"
     at: datetime
 
 

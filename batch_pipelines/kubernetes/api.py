@@ -6,20 +6,43 @@ definitions, never ask.
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from urllib3.exceptions import HTTPError
 
 if TYPE_CHECKING:
     from kubernetes import client
 
-__all__ = ["KubernetesUnavailable", "RunJobs"]
+__all__ = ["JobsApi", "Json", "KubernetesUnavailable", "RunJobs"]
+
+Json = dict[str, Any]
+"""An object as the API gives it."""
 
 _TIMEOUT_SEC = 30
 
 
 class KubernetesUnavailable(Exception):
     """The cluster's API did not answer, or refused."""
+
+
+class JobsApi(Protocol):
+    """What is asked of a cluster about the Kubernetes jobs of Dagster runs."""
+
+    def jobs(self, selector: str) -> list[Json]:
+        """The jobs with these labels."""
+        ...
+
+    def pods(self, selector: str) -> list[Json]:
+        """The pods with these labels."""
+        ...
+
+    def warnings_of(self, name: str) -> list[str]:
+        """What the cluster complains of about an object."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Delete a job and its pods."""
+        ...
 
 
 class RunJobs:
@@ -36,7 +59,7 @@ class RunJobs:
         self._batch = client.BatchV1Api()
         self._core = client.CoreV1Api()
 
-    def jobs(self, selector: str) -> list[dict[str, Any]]:
+    def jobs(self, selector: str) -> list[Json]:
         """The jobs with these labels.
 
         Raises:
@@ -44,7 +67,7 @@ class RunJobs:
         """
         return self._items(self._batch.list_namespaced_job, label_selector=selector)
 
-    def pods(self, selector: str) -> list[dict[str, Any]]:
+    def pods(self, selector: str) -> list[Json]:
         """The pods with these labels.
 
         Raises:
@@ -79,14 +102,16 @@ class RunJobs:
         except HTTPError as error:
             raise KubernetesUnavailable(str(error)) from error
 
-    def _items(self, call: Callable[..., Any], **selection: str) -> list[dict[str, Any]]:
+    def _items(self, call: Callable[..., Any], **selection: str) -> list[Json]:
         try:
             answer = call(self._namespace, **selection, _preload_content=False, _request_timeout=_TIMEOUT_SEC)
+            items: list[Json] = json.loads(answer.data)["items"]
         except self._refused as error:
             raise KubernetesUnavailable(_said(error)) from error
         except HTTPError as error:
             raise KubernetesUnavailable(str(error)) from error
-        items: list[dict[str, Any]] = json.loads(answer.data)["items"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise KubernetesUnavailable(f"the Kubernetes API answered what is no list: {error!r}") from error
         return items
 
 

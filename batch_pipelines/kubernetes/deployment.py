@@ -17,14 +17,14 @@ __all__ = ["request_pods"]
 def request_pods(
     settings: Settings,
     job: Callable[[str], Job],
-    hardware_for: Callable[[CreateBatchCompletionsV2Request], Hardware],
+    hardware_for: Callable[[Job, CreateBatchCompletionsV2Request], Hardware],
 ) -> RequestPods:
     """What the executor needs.
 
     Args:
         settings: Of the deployment.
         job: A job's folder and storage, by its id.
-        hardware_for: Decides what a replica of a request runs on.
+        hardware_for: Decides what a replica of a job's request runs on.
 
     Raises:
         ValueError: The deployment's table of its cluster makes no sense.

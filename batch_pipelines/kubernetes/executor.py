@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import dagster as dg
@@ -20,8 +21,9 @@ from batch_pipelines.jobs.folder import InvalidJobId
 from batch_pipelines.jobs.hardware import write_hardware
 from batch_pipelines.jobs.manifest import read_manifest
 from batch_pipelines.jobs.parts import committed_shards
-from batch_pipelines.jobs.pod_notes import write_note
+from batch_pipelines.jobs.pod_notes import PodNote, write_note
 from batch_pipelines.kubernetes.api import RunJobs
+from batch_pipelines.kubernetes.notebook import Notebook
 from batch_pipelines.kubernetes.pod_config import (
     EVERY_STEP,
     PodSettings,
@@ -30,7 +32,7 @@ from batch_pipelines.kubernetes.pod_config import (
 )
 from batch_pipelines.kubernetes.stand_in import StepProcess
 from batch_pipelines.kubernetes.watch import Patience, PodWatch
-from batch_pipelines.models.errors import CheckpointRefused, ModelNotFound
+from batch_pipelines.models.errors import CheckpointRefused, ModelNotFound, ModelUnavailable
 from batch_pipelines.run_config import PARTITION_TAG, request_of
 from batch_pipelines.run_facts import deadline_of
 from batch_pipelines.stages.job import Job
@@ -41,6 +43,8 @@ _MAX_PODS: Final = 100
 """Steps of a run at once: all replicas a request may have, and room to spare."""
 _DEADLINE_GRACE_SEC: Final = 180
 """After the time limit, for steps to stop and say why, before Kubernetes ends their pods."""
+_PAUSES_SEC: Final = (2.0, 5.0, 10.0)
+"""Between looks at a model whose store does not answer."""
 _NO_HARDWARE: Final = Hardware(1000, 0, 2**30, 2**30, None, 1, 1, 1, ())
 
 
@@ -51,13 +55,13 @@ class RequestPods:
     Attributes:
         settings: Of its pods.
         job: A job's folder and storage, by its id.
-        hardware_for: Decides what a replica of a request runs on.
+        hardware_for: Decides what a replica of a job's request runs on.
         patience: How long pods may wait.
     """
 
     settings: PodSettings
     job: Callable[[str], Job]
-    hardware_for: Callable[[CreateBatchCompletionsV2Request], Hardware]
+    hardware_for: Callable[[Job, CreateBatchCompletionsV2Request], Hardware]
     patience: Patience
 
 
@@ -136,7 +140,7 @@ class _RequestPodsExecutor(dg.Executor):
             )
 
         try:
-            hardware = self._pods.hardware_for(request)
+            hardware = self._decide(job, request)
         except (RequestInvalid, ModelNotFound, CheckpointRefused):
             # The first step refuses the request, with every reason. If it does not, replicas find that their
             # hardware was never decided, and end.
@@ -145,6 +149,14 @@ class _RequestPodsExecutor(dg.Executor):
         write_hardware(job.store, job.folder, run.run_id, hardware)
         log(f"each replica takes {'; '.join(hardware.reasons)}")
         return entries
+
+    def _decide(self, job: Job, request: CreateBatchCompletionsV2Request) -> Hardware:
+        for pause in _PAUSES_SEC:
+            try:
+                return self._pods.hardware_for(job, request)
+            except ModelUnavailable:
+                time.sleep(pause)
+        return self._pods.hardware_for(job, request)  # else the run fails, and is started anew
 
     def _steps(self, entries: Mapping[str, Any]) -> dg.Executor:
         from dagster_k8s import k8s_job_executor
@@ -176,11 +188,15 @@ class _RequestPodsExecutor(dg.Executor):
                 committed_shards(job.store, job.folder, manifest.fingerprint)
             )
 
+        def keep_note(note: PodNote) -> None:
+            write_note(job.store, job.folder, run.run_id, note)
+
+        api = RunJobs(self._namespace)
         return PodWatch(
-            RunJobs(self._namespace),
+            api,
             run.run_id,
             patience=self._pods.patience,
-            keep_note=lambda note: write_note(job.store, job.folder, run.run_id, note),
+            notes=Notebook(api, keep_note, log, lambda: datetime.now(UTC)),
             all_committed=all_committed,
             stand_in=StepProcess,
             log=log,

@@ -32,6 +32,7 @@ __all__ = [
     "EVERY_STEP",
     "JOB_LABEL",
     "MODEL_ANNOTATION",
+    "NODES_LABEL",
     "REQUEST_LABEL_PREFIX",
     "STEP_LABEL",
     "PodSettings",
@@ -42,6 +43,8 @@ __all__ = [
 JOB_LABEL: Final = "batch-pipelines/job-id"
 STEP_LABEL: Final = "batch-pipelines/step"
 COMPONENT_LABEL: Final = "batch-pipelines/component"
+NODES_LABEL: Final = "batch-pipelines/nodes"
+"""Pods that are to reach each other; network policies go by it."""
 REQUEST_LABEL_PREFIX: Final = "label.batch-pipelines/"
 MODEL_ANNOTATION: Final = "batch-pipelines/model"
 """An annotation: names of models have characters that labels have not."""
@@ -241,6 +244,8 @@ def _replica(whole: _Whole, hardware: Hardware) -> dict[str, Any]:
         # else (kueue.sigs.k8s.io/docs/tasks/run/jobs).
         entry["job_metadata"]["labels"][_QUEUE_LABEL] = settings.kueue_queue
     if several:
+        for metadata in (entry["job_metadata"], entry["pod_template_spec_metadata"]):
+            metadata["labels"] = {**metadata["labels"], NODES_LABEL: "several"}
         # All pods of a group run this program before Dagster's own, to which only the first goes on. That
         # none is retried makes one pod's failure the end of all.
         container["command"] = list(_COMMAND_OF_GROUPS)

@@ -5,12 +5,10 @@ Who asks the cluster, and what is done about a problem, is in `batch_pipelines.k
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 __all__ = [
     "Problem",
-    "age_sec",
     "ended_badly",
     "has_ended",
     "is_waiting",
@@ -35,11 +33,16 @@ class Problem:
         reason: In Kubernetes' words.
         message: A sentence for the user, without the pod's name.
         needs_person: Whether waiting longer seldom helps: the image or the set-up is wrong.
+        disruption: Whether the cluster took its place away, which is not the pod's fault.
     """
 
     reason: str
     message: str
     needs_person: bool = False
+    disruption: bool = False
+
+
+_LOST: Final = Problem("PodLost", "it is gone: it was deleted, or its node was lost", disruption=True)
 
 
 def is_waiting(pod: Json) -> bool:
@@ -77,15 +80,16 @@ def ended_badly(pod: Json) -> Problem | None:
     if status.get("phase") != "Failed":
         return None
     if reason == "Evicted":
-        return Problem(reason, f"it was evicted from its node: {detail}".rstrip(": "))
+        return Problem(reason, f"it was evicted from its node: {detail}".rstrip(": "), disruption=True)
     if reason == "DeadlineExceeded":
         return Problem(reason, "it was ended at the job's time limit, max_runtime_sec")
     for condition in status.get("conditions") or ():
         if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
             why = condition.get("message") or condition.get("reason") or ""
-            return Problem(condition.get("reason") or "Disrupted", f"the cluster took its place away: {why}")
+            what = f"the cluster took its place away: {why}"
+            return Problem(condition.get("reason") or "Disrupted", what, disruption=True)
     if reason:
-        return Problem(reason, f"it was lost with its node: {detail}".rstrip(": "))
+        return Problem(reason, f"it was lost with its node: {detail}".rstrip(": "), disruption=True)
     for container in _containers(pod):
         ended = container.get("state", {}).get("terminated") or {}
         code = ended.get("exitCode")
@@ -105,10 +109,8 @@ def job_failure(job: Json) -> Problem | None:
         if condition.get("type") == "Failed" and condition.get("status") == "True":
             if condition.get("reason") == "DeadlineExceeded":
                 return Problem("DeadlineExceeded", "it was ended at the job's time limit, max_runtime_sec")
-            return Problem("PodLost", "it is gone: it was deleted, or its node was lost")
-    if job["status"].get("failed"):
-        return Problem("PodLost", "it is gone: it was deleted, or its node was lost")
-    return None
+            return _LOST
+    return _LOST if job["status"].get("failed") else None
 
 
 def has_ended(job: Json) -> bool:
@@ -125,12 +127,6 @@ def step_of(job: Json) -> str:
         if variable["name"] == "DAGSTER_RUN_STEP_KEY":
             return str(variable["value"]).rpartition(".")[2]
     return ""
-
-
-def age_sec(thing: Json, now: datetime) -> float:
-    """Seconds since something was created."""
-    created = datetime.fromisoformat(thing["metadata"]["creationTimestamp"])
-    return (now - created).total_seconds()
 
 
 def _containers(pod: Json) -> Sequence[Json]:

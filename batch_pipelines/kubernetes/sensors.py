@@ -57,7 +57,7 @@ def leftovers_sensor(job_of: Callable[[str], Job]) -> dg.SensorDefinition:
             write_note(job.store, job.folder, run_id, note)
 
         try:
-            deleted = end_leftovers(RunJobs(launcher.job_namespace), ended, keep)
+            deleted = end_leftovers(RunJobs(launcher.job_namespace), ended, keep, context.log.warning)
         except KubernetesUnavailable as error:
             return dg.SkipReason(f"the cluster cannot be looked at now: {error}")
         if deleted:

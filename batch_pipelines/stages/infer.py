@@ -8,6 +8,7 @@ returns, and committed shards stay committed. How items reach the engine is in
 
 import asyncio
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ __all__ = ["ParentGone", "run_replica", "stop_when"]
 
 _LOOK_SEC = 0.25
 _ASK_SEC = 15.0
+_UNTOLD_SEC = 300.0
 
 
 class ParentGone(Exception):
@@ -39,15 +41,24 @@ def stop_when(*, deadline: float | None, is_over: Callable[[], bool] = lambda: F
         leave replicas holding GPUs, on this machine or another.
     """
     parent = os.getppid()
-    asked_at = time.monotonic()
+    asked_at = told_at = time.monotonic()
 
     def check() -> None:
         if deadline is not None and time.time() >= deadline:
             raise JobFailed("max_runtime_sec has passed; committed shards are kept")
-        nonlocal asked_at
+        nonlocal asked_at, told_at
         if time.monotonic() - asked_at >= _ASK_SEC:
-            asked_at = time.monotonic()
-            if is_over():
+            asked_at = told_at = time.monotonic()
+            try:
+                over = is_over()
+            except Exception as error:
+                # Whatever the database's driver raises: a failover must not cost every replica its engine.
+                if time.monotonic() - told_at > _UNTOLD_SEC:
+                    raise
+                print(f"cannot ask whether the run goes on: {error}", file=sys.stderr, flush=True)
+                return
+            told_at = time.monotonic()
+            if over:
                 raise JobFailed("the run of this step has ended; committed shards are kept")
         if os.getppid() != parent:
             raise ParentGone(f"process {parent}, which started this step, is gone")

@@ -26,7 +26,14 @@ from batch_pipelines.storage.locations import InvalidPath
 from batch_pipelines.storage.object_storage import ObjectStorage
 from batch_pipelines.tool_use.policy import tool_error
 
-__all__ = ["EngineFindings", "Policy", "check_request", "read_request", "store_request"]
+__all__ = [
+    "EngineFindings",
+    "Policy",
+    "check_request",
+    "model_path_errors",
+    "read_request",
+    "store_request",
+]
 
 _HARDWARE = ("cpus", "gpus", "memory", "storage", "gpu_type", "nodes_per_worker")
 _LOOKS_LIKE_A_PATH = re.compile(r"[/.~]|[A-Za-z][A-Za-z0-9+.-]*:")
@@ -103,7 +110,7 @@ def check_request(
         *_input_errors(job, request, policy),
         *_output_errors(job, request, policy, probe=probe_output),
     ]
-    errors += (out_of_bounds := _model_path_errors(job, request, policy))
+    errors += (out_of_bounds := model_path_errors(job, request, policy))
     found = EngineFindings() if out_of_bounds else check_engine(request)
     errors += found.errors
     if errors:
@@ -218,9 +225,8 @@ def _output_errors(
     return []
 
 
-def _model_path_errors(
-    job: Job, request: CreateBatchCompletionsV2Request, policy: Policy
-) -> list[FieldError]:
+def model_path_errors(job: Job, request: CreateBatchCompletionsV2Request, policy: Policy) -> list[FieldError]:
+    """Where a request names a model or tokenizer that it may not; asked before the model is looked at."""
     errors = []
     for name in ("checkpoint_path", "tokenizer"):
         path = getattr(request.engine_config, name)

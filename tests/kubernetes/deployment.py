@@ -261,6 +261,11 @@ def run_launcher(cluster: Cluster, home: Path) -> dict[str, Any]:
         "env_secrets": [_STORAGE],
         "image_pull_policy": "IfNotPresent",
         "labels": {"app.kubernetes.io/managed-by": "batch-pipelines-tests"},
+        # Of run workers; in a real deployment they come with the code location.
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "256Mi", "ephemeral-storage": "1Gi"},
+            "limits": {"memory": "2Gi", "ephemeral-storage": "1Gi"},
+        },
         # The root file system is read-only.
         "volumes": [
             {"name": "tmp", "empty_dir": {}},

@@ -13,9 +13,11 @@ import pytest
 
 from batch_pipelines.definitions import build_defs
 from batch_pipelines.engines.fake import FakeEngine, read_journal
+from batch_pipelines.hardware.plan import Hardware
 from batch_pipelines.jobs.folder import JobFolder
-from batch_pipelines.jobs.hardware import read_hardware
+from batch_pipelines.jobs.hardware import read_hardware, write_hardware
 from batch_pipelines.jobs.pod_notes import PodNote, write_note
+from batch_pipelines.models.errors import ModelUnavailable
 from batch_pipelines.ops import _plan
 from batch_pipelines.run_config import ASSET, JOB, PARTITION_TAG
 from batch_pipelines.settings import Settings
@@ -168,7 +170,7 @@ def test_a_replica_whose_pod_was_given_up_ends_and_the_merge_says_why(
             pod="dagster-step-1-x",
             reason="Unschedulable",
             message="no node takes it",
-            given_up=True,
+            kind="given up",
             at=datetime.now(UTC),
         )
         write_note(site.store, site.job_folder, run_id, note)
@@ -207,3 +209,28 @@ def test_hardware_is_decided_once_where_it_counts(tmp_path: Path, instance: dg.D
     assert hardware is not None
     assert (hardware.gpus, hardware.memory, hardware.tensor_parallel_size) == (2, 64 * 2**30, 2)
     assert read_hardware(site.store, site.job_folder, "another run") is None
+
+
+def test_a_replica_that_keeps_failing_tells_why_it_gives_up(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = []
+
+    def away(*_: object, **__: object) -> None:
+        tries.append(1)
+        raise ModelUnavailable("the hub does not answer")
+
+    monkeypatch.setattr(FakeEngines, "ready", away)
+    text = failure_of(site.run(), "merge_outputs")
+    assert "replica 0: the request's model cannot be had: the hub does not answer" in text
+    assert len(tries) == 3
+
+
+def test_another_run_of_a_job_does_not_take_its_hardware_away(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    site = Site(tmp_path, instance)
+    one, other = Hardware(1, 1, 1, 1, None, 1, 1, 1, ()), Hardware(2, 2, 2, 2, None, 1, 1, 1, ())
+    write_hardware(site.store, site.job_folder, "one", one)
+    write_hardware(site.store, site.job_folder, "other", other)
+    assert read_hardware(site.store, site.job_folder, "one") == one

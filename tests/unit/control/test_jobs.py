@@ -188,3 +188,25 @@ def test_a_job_from_before_a_rule_of_today_is_still_shown(
     dagster.add_run("j", status="STARTED")
     assert jobs.view("j").job.status is JobStatus.RUNNING
     assert [job.job_id for job in jobs.recent(limit=5)] == ["j"]
+
+
+def test_what_pods_wait_for_is_told_while_they_do(
+    dagster: FakeDagster, settings: Settings, jobs: Jobs
+) -> None:
+    records = JobRecords(settings, "j")
+    records.accept()
+    run = dagster.add_run("j", status="STARTED")
+    note = PodNote(
+        step="run_inference[replica_00]",
+        pod="p",
+        reason="Unschedulable",
+        message="no node",
+        kind="waiting",
+        at=datetime.now(UTC),
+    )
+    write_note(records.store, records.folder, run.run_id, note)
+    assert (jobs.view("j").job.metadata or {})["pods"] == "run_inference[replica_00]: no node"
+    run.status = "FAILURE"
+    failed = jobs.view("j").job.metadata or {}
+    assert "pods" not in failed
+    assert "no node" not in failed.get("reason", "")

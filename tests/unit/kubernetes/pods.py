@@ -1,7 +1,7 @@
 """Jobs and pods as the Kubernetes API gives them, and a cluster that is just a list of them."""
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from batch_pipelines.kubernetes.api import KubernetesUnavailable
@@ -15,7 +15,6 @@ def job(
     *,
     name: str = "dagster-step-1",
     run_id: str = "run",
-    age_sec: float = 0.0,
     failed: str | None = None,
     complete: bool = False,
     suspend: bool = False,
@@ -29,7 +28,6 @@ def job(
         "metadata": {
             "name": name,
             "uid": f"uid-{name}",
-            "creationTimestamp": _stamp(age_sec),
             "labels": {"dagster/run-id": run_id},
         },
         "spec": {
@@ -55,9 +53,8 @@ def pod(
     return {
         "metadata": {
             "name": f"{name}-x",
-            "creationTimestamp": owner["metadata"]["creationTimestamp"],
             "ownerReferences": [{"kind": "Job", "uid": f"uid-{name}"}],
-            "labels": {"job-name": name},
+            "labels": {"job-name": name, **owner["metadata"]["labels"]},
         },
         "spec": {
             "nodeSelector": {"gpu": "a10"},
@@ -102,6 +99,7 @@ class FakeCluster:
         self.deleted: list[str] = []
         self.warnings: dict[str, list[str]] = {}
         self.answers = True
+        self.stubborn: set[str] = set()
         self._things = list(things)
 
     def put(self, *things: dict[str, Any]) -> None:
@@ -134,12 +132,10 @@ class FakeCluster:
     def delete(self, name: str) -> None:
         """Remember it as deleted."""
         self._check(name)
+        if name in self.stubborn:
+            raise KubernetesUnavailable("the Kubernetes API answered 409")
         self.deleted.append(name)
 
     def _check(self, _asked: str) -> None:
         if not self.answers:
             raise KubernetesUnavailable("the Kubernetes API answered 503")
-
-
-def _stamp(age_sec: float) -> str:
-    return (NOW - timedelta(seconds=age_sec)).isoformat().replace("+00:00", "Z")

@@ -212,7 +212,7 @@ def test_member_gives_up_when_no_first_pod_comes(job: Job) -> None:
 
 
 def test_member_without_a_plan_tells_the_first_pod(job: Job, tmp_path: Path) -> None:
-    write_hardware(job.store, job.folder, "another run", TWO_NODES)
+    job.store.delete(job.folder.hardware(RUN))
     log: list[str] = []
     with pod(job, "1") as other:
         with (

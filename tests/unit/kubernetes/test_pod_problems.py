@@ -3,14 +3,13 @@ from typing import Any
 import pytest
 
 from batch_pipelines.kubernetes.pod_problems import (
-    age_sec,
     ended_badly,
     has_ended,
     job_failure,
     step_of,
     why_waiting,
 )
-from tests.unit.kubernetes.pods import IMAGE, NOW, job, pod, terminated, unschedulable, waiting_for_image
+from tests.unit.kubernetes.pods import IMAGE, job, pod, terminated, unschedulable, waiting_for_image
 
 JOB = job()
 
@@ -44,6 +43,7 @@ def test_a_pod_that_ended_badly_says_why(ended: dict[str, Any], reason: str, say
     assert problem is not None
     assert problem.reason == reason
     assert says in problem.message
+    assert problem.disruption is (reason in ("Evicted", "NodeLost", "PreemptionByScheduler"))
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Running", "Succeeded"])
@@ -89,10 +89,9 @@ def test_a_job_whose_pod_is_gone_has_lost_it() -> None:
     assert job_failure(job(complete=True)) is None
 
 
-def test_jobs_tell_their_step_their_age_and_their_end() -> None:
+def test_jobs_tell_their_step_and_their_end() -> None:
     assert step_of(job("merge_outputs")) == "merge_outputs"
     assert step_of(job("")) == ""
-    assert age_sec(job(age_sec=90), NOW) == 90
     assert [has_ended(job()), has_ended(job(complete=True)), has_ended(job(failed="x"))] == [
         False,
         True,
