@@ -28,14 +28,16 @@ demo: setup ## Run the example batch through Dagster on real vLLM, start to end
 dev: setup ## Leave Dagster running (webserver and daemon) for the UI and the CLI
 	$(BIN)/batch-pipelines dev
 
-# Without Chromium the tests in a real browser are left out, and this says so.
-NO_BROWSER := $(if $(shell command -v chromium),,-m "not browser")
+# Without Chromium or PostgreSQL the tests that need them are left out, and this says so.
+NO_BROWSER := $(if $(shell command -v chromium),,and not browser)
+NO_POSTGRES := $(if $(shell command -v initdb || ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null),,and not postgres)
 
 test: setup ## Run every test
 	$(BIN)/python -m pytest tests/unit -n 2
 	$(if $(NO_BROWSER),@echo "Chromium is not installed: the tests in a browser are left out")
-	$(BIN)/python -m pytest tests/integration $(NO_BROWSER)
-	$(BIN)/python -m pytest tests/kubernetes -m "not faults" -n 2 --dist loadfile
+	$(if $(NO_POSTGRES),@echo "PostgreSQL is not installed: the tests of jobs on Kubernetes are left out")
+	$(BIN)/python -m pytest tests/integration -m "not faults $(NO_BROWSER) $(NO_POSTGRES)"
+	$(BIN)/python -m pytest tests/kubernetes -m "not faults $(NO_POSTGRES)" -n 2 --dist loadfile
 
 test-unit: setup ## Run the unit tests only
 	$(BIN)/python -m pytest tests/unit -n 2

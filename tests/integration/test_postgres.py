@@ -13,6 +13,8 @@ from sqlalchemy.exc import OperationalError
 from tests.support import postgres
 from tests.support.postgres import PostgresMissing, PostgresServer, postgres_server
 
+pytestmark = pytest.mark.postgres
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:

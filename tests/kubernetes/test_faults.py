@@ -32,6 +32,8 @@ from tests.kubernetes.scenarios import (
 )
 from tests.support.deployment import chats
 
+pytestmark = pytest.mark.postgres
+
 SIDE_BY_SIDE = 4
 SMALL: dict[str, Any] = {"gpus": 0, "cpus": "500m", "memory": "2Gi", "storage": "1Gi"}
 ITEMS = 100

@@ -35,7 +35,7 @@ from tests.kubernetes.scenarios import (
 from tests.support.deployment import chats
 from tests.support.processes import wait_until
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(900)]
 
 LONG_SEC = 600.0
 PATIENCE_SEC = 40

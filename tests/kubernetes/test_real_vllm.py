@@ -13,7 +13,7 @@ from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.deployment import Services, kubernetes_deployment
 from tests.kubernetes.scenarios import completed, nothing_left, replicas
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.postgres, pytest.mark.vllm, pytest.mark.timeout(1200)]
 
 MODELS_DIR = Path(os.environ.get("BATCH_PIPELINES_HOME", ".batch-pipelines")).absolute() / "models"
 ITEMS = 60
