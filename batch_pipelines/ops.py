@@ -8,8 +8,6 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
@@ -28,9 +26,9 @@ from batch_pipelines.jobs.folder import InvalidJobId
 from batch_pipelines.jobs.hardware import read_hardware, write_hardware
 from batch_pipelines.jobs.manifest import Manifest, read_manifest
 from batch_pipelines.jobs.parts import committed_shards
-from batch_pipelines.jobs.pod_notes import PodNote, read_notes, write_note
 from batch_pipelines.kubernetes.rendezvous import gang_place
 from batch_pipelines.models.errors import CheckpointRefused, ModelNotFound, ModelUnavailable
+from batch_pipelines.replica_tries import LOST_REPLICA, failures_noted, replica_key, why_given_up
 from batch_pipelines.run_config import FRESH_TAG, INFERENCE_OP
 from batch_pipelines.run_facts import deadline_of, earlier_unfinished_run, job_is_abandoned, run_is_over
 from batch_pipelines.stages.adopt import adopt_parts, mark_unfinished, taken_from
@@ -51,14 +49,6 @@ __all__ = ["merge_outputs", "run_inference", "shard_inputs", "validate_request"]
 
 _LOST_STEP = dg.RetryPolicy(max_retries=2, delay=2, backoff=dg.Backoff.EXPONENTIAL)
 """For a step whose process or pod was lost, or that met a passing fault of storage."""
-
-_NOTE_CHARACTERS = 4000
-_REPLICA_TRIES = 3
-_REPLICA_ATTEMPTS = 12
-_LOST_REPLICA = dg.RetryPolicy(max_retries=_REPLICA_ATTEMPTS, delay=2, backoff=dg.Backoff.LINEAR)
-"""Attempts that the cluster took away, by a drain or a preemption, do not count as tries; and one drain may
-cost two attempts, when both Dagster's look at the pod and the step itself tell of it. The last attempt just
-says that the replica gives up: a step that failed would end the job, though others may do all the work."""
 
 
 @dg.op(
@@ -140,12 +130,12 @@ def shard_inputs(
     )
     replicas = min(validated["replicas"], left)
     for replica in range(replicas):
-        yield dg.DynamicOutput({"replica": replica, "replicas": replicas}, mapping_key=_name_of(replica))
+        yield dg.DynamicOutput({"replica": replica, "replicas": replicas}, mapping_key=replica_key(replica))
 
 
 @dg.op(
     name=INFERENCE_OP,
-    retry_policy=_LOST_REPLICA,
+    retry_policy=LOST_REPLICA,
     description="One replica: an engine on the request's GPUs, which pulls shards until all are committed.",
 )
 def run_inference(
@@ -163,11 +153,11 @@ def run_inference(
     request, manifest = _plan(job)
     if len(committed_shards(job.store, job.folder, manifest.fingerprint)) == len(manifest.shards):
         return {"replica": share["replica"], "shards": 0}
-    given_up = _why_given_up(context, job, share["replica"])
+    given_up = why_given_up(context, job, share["replica"])
     if given_up is not None:
         context.log.error(f"this replica gives up: {given_up}")
         return {"replica": share["replica"], "error": given_up}
-    with _failures_noted(context, job, share["replica"]):
+    with failures_noted(context, job, share["replica"]):
         return _infer(context, job, request, manifest, job_store, engines, share)
 
 
@@ -288,53 +278,6 @@ def _code_runner(request: CreateBatchCompletionsV2Request, job_store: JobStore) 
     if request.tool_config is None:
         return None
     return open_sandbox(job_store.policy.code_evaluator_python).run
-
-
-def _name_of(replica: int) -> str:
-    return f"replica_{replica:02d}"
-
-
-def _why_given_up(context: dg.OpExecutionContext, job: Job, replica: int) -> str | None:
-    """Why a replica is not to be tried again, if so."""
-    notes = read_notes(job.store, job.folder, context.run_id, _step_of(replica))
-    failures = sum(note.kind == "failure" for note in notes)
-    if (
-        failures < _REPLICA_TRIES
-        and context.retry_number < _REPLICA_ATTEMPTS
-        and not any(note.kind == "given up" for note in notes)
-    ):
-        return None
-    told = list(dict.fromkeys(note.message for note in notes if note.kind != "waiting"))
-    return "\n".join(told) or f"it was started {context.retry_number} times and lost each time"
-
-
-@contextmanager
-def _failures_noted(context: dg.OpExecutionContext, job: Job, replica: int) -> Iterator[None]:
-    """Keep why an attempt of a replica failed, which counts the tries and is told when it gives up."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, dg.Failure) and error.allow_retries is False:
-            raise
-        lost = isinstance(error.__cause__, NodeLost)
-        told = error.description if isinstance(error, dg.Failure) else f"{type(error).__name__}: {error}"
-        note = PodNote(
-            step=_step_of(replica),
-            pod=f"attempt-{context.retry_number}-of-replica-{replica}",
-            reason=type(error.__cause__ or error).__name__,
-            message=(told or "")[:_NOTE_CHARACTERS],
-            kind="disruption" if lost else "failure",
-            at=datetime.now(UTC),
-        )
-        try:
-            write_note(job.store, job.folder, context.run_id, note)
-        except StorageError as unwritten:
-            context.log.warning(f"why this attempt failed cannot be kept: {unwritten}")
-        raise
-
-
-def _step_of(replica: int) -> str:
-    return f"{INFERENCE_OP}[{_name_of(replica)}]"
 
 
 def _job(context: dg.OpExecutionContext, job_store: JobStore) -> Job:

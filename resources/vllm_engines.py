@@ -28,15 +28,12 @@ from batch_pipelines.engines.vllm_args import (
 )
 from batch_pipelines.engines.vllm_nodes import start_vllm_part
 from batch_pipelines.engines.vllm_server import VLLMServer
-from batch_pipelines.engines.vllm_values import QUANTIZED_BEFOREHAND
 from batch_pipelines.hardware.choose import Hardware, HardwareInvalid, infer_hardware
 from batch_pipelines.hardware.gpus import HardwareTable
 from batch_pipelines.models.cache import evict, in_use
 from batch_pipelines.models.catalog import ModelCatalog
 from batch_pipelines.models.checkpoint_facts import (
     CheckpointFacts,
-    CheckpointUnreadable,
-    read_checkpoint_facts,
 )
 from batch_pipelines.models.checkpoints import (
     CheckpointPeek,
@@ -58,41 +55,12 @@ from batch_pipelines.preflight.settings import PreflightSettings
 from batch_pipelines.stages.validate import EngineFindings
 from resources.engines import Check, Log
 from resources.gangs import led_gang, watched
+from resources.vllm_facts import context_errors, context_of, facts_of, quantization_errors, takes_images
 
 __all__ = ["VLLM_VERSION", "ModelAccess", "VLLMEngines"]
 
 VLLM_VERSION: Final = "0.32.0"
 """The engine that all images of a deployment bring; `pyproject.toml` pins the same."""
-
-
-_TEXT_ONLY: Final = frozenset(
-    {
-        "CohereForCausalLM",
-        "DeepseekV2ForCausalLM",
-        "DeepseekV3ForCausalLM",
-        "FalconForCausalLM",
-        "GPT2LMHeadModel",
-        "GPTNeoXForCausalLM",
-        "Gemma2ForCausalLM",
-        "Gemma3ForCausalLM",
-        "GemmaForCausalLM",
-        "GptOssForCausalLM",
-        "LlamaForCausalLM",
-        "MistralForCausalLM",
-        "MixtralForCausalLM",
-        "MptForCausalLM",
-        "OPTForCausalLM",
-        "OlmoForCausalLM",
-        "Phi3ForCausalLM",
-        "PhiForCausalLM",
-        "Qwen2ForCausalLM",
-        "Qwen2MoeForCausalLM",
-        "Qwen3ForCausalLM",
-        "Qwen3MoeForCausalLM",
-        "StableLmForCausalLM",
-    }
-)
-"""Architectures that take text alone; of others without a vision configuration that cannot be told."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +132,7 @@ class VLLMEngines:
         defaults = self._defaults(source)
         errors = [FieldError(f"/model_config/{name}", why) for name, why in setting_errors(config, defaults)]
         warnings = [*source.warnings]
-        facts = _facts(peek, warnings)
+        facts = facts_of(peek, warnings)
         try:
             warnings += engine_args(config, defaults).warnings
             if self.enforce_hardware:
@@ -176,8 +144,8 @@ class VLLMEngines:
         if peek is None:
             warnings.append(f"{source} cannot be looked at now, so nothing is checked against it")
         else:
-            errors += _context_errors(config, defaults, facts)
-            errors += _quantization_errors(config, facts)
+            errors += context_errors(config, defaults, facts)
+            errors += quantization_errors(config, facts)
             found = check_job(peek.folder, self._preflight_settings(config, source, facts))
             errors += [FieldError("/model_config", problem) for problem in found.problems]
             warnings += found.warnings
@@ -186,13 +154,13 @@ class VLLMEngines:
     def look(self, request: CreateBatchCompletionsV2Request) -> ModelSeen:
         """See `Engines.look`."""
         source = self.models.locate(request.engine_config)
-        facts = _facts(self._peek(source, request.engine_config))
+        facts = facts_of(self._peek(source, request.engine_config))
         return ModelSeen(str(source.folder) if source.kind == "folder" else str(source), facts)
 
     def hardware_for(self, request: CreateBatchCompletionsV2Request) -> Hardware:
         """See `Engines.hardware_for`."""
         source = self.models.locate(request.engine_config)
-        facts = _facts(self._peek(source, request.engine_config))
+        facts = facts_of(self._peek(source, request.engine_config))
         return infer_hardware(
             request, facts, self.hardware, gpus_available=True, engine_defaults=self._defaults(source)
         )
@@ -218,7 +186,7 @@ class VLLMEngines:
         peek = self._peek(source, config, hub_required=True)
         if peek is None:
             return NoPreflight()
-        return ModelPreflight(peek.folder, self._preflight_settings(config, source, _facts(peek)))
+        return ModelPreflight(peek.folder, self._preflight_settings(config, source, facts_of(peek)))
 
     @contextmanager
     def ready(
@@ -357,14 +325,14 @@ class VLLMEngines:
         tokenizer = settings.get("tokenizer")
         own_tokenizer = Path(tokenizer) if isinstance(tokenizer, str) and tokenizer[:1] == "/" else None
         return PreflightSettings(
-            context=longest if isinstance(longest, int) and longest > 0 else _context(facts, settings),
+            context=longest if isinstance(longest, int) and longest > 0 else context_of(facts, settings),
             vocab_size=facts.vocab_size if facts else None,
             chat_template=_text(settings.get("chat_template")),
             tokenizer_folder=own_tokenizer,
             tokenizer_elsewhere=tokenizer is not None and own_tokenizer is None,
             tokenizer_mode=_text(settings.get("tokenizer_mode")) or "auto",
             skip_tokenizer=settings.get("skip_tokenizer_init") is True,
-            vision=_vision(facts),
+            vision=takes_images(facts),
             max_images=image_limit(settings),
             media_domains=frozenset(self.media_domains),
             auto_tools=auto_tools(config, defaults),
@@ -381,57 +349,10 @@ def _parallel_sizes(hardware: Hardware) -> dict[str, int | None]:
     }
 
 
-def _quantization_errors(
-    config: BatchCompletionsModelConfig, facts: CheckpointFacts | None
-) -> list[FieldError]:
-    named = config.quantization
-    if facts is None or facts.quantization is not None or named not in QUANTIZED_BEFOREHAND:
-        return []
-    why = f"is {named!r}, which needs a checkpoint that is quantized so; this one is not quantized"
-    return [FieldError("/model_config/quantization", why)]
-
-
 def _tokenizer_identity(config: BatchCompletionsModelConfig) -> str | None:
     """What tells a tokenizer's folder from another; of any other name, the request itself does."""
     folder = Path(config.tokenizer.removeprefix("file://")) if config.tokenizer else None
     return folder_identity(folder) if folder is not None and folder.is_dir() else None
-
-
-def _context(facts: CheckpointFacts | None, settings: Mapping[str, object]) -> int | None:
-    """The model's context, unless the request stretches it."""
-    stretched = settings.get("rope_scaling") is not None or settings.get("hf_overrides") is not None
-    return None if facts is None or stretched else facts.context
-
-
-def _context_errors(
-    config: BatchCompletionsModelConfig, defaults: Mapping[str, Any], facts: CheckpointFacts | None
-) -> list[FieldError]:
-    settings = merged_settings(config, defaults)
-    longest, context = settings.get("max_model_len"), _context(facts, settings)
-    if not isinstance(longest, int) or context is None or longest <= context:
-        return []
-    name = "max_context_length" if config.max_model_len is None else "max_model_len"
-    why = f"is {longest:,}; the model's context is {context:,} tokens, so ask for no more"
-    return [FieldError(f"/model_config/{name}", why)]
-
-
-def _facts(peek: CheckpointPeek | None, warnings: list[str] | None = None) -> CheckpointFacts | None:
-    """What a checkpoint's files tell; an architecture of its own is left to the engine, with a warning."""
-    if peek is None:
-        return None
-    try:
-        return read_checkpoint_facts(peek.folder, weight_bytes=peek.weight_bytes)
-    except CheckpointUnreadable as error:
-        if warnings is not None:
-            warnings.append(f"nothing is known of the model's size, context or vocabulary: {error}")
-        return None
-
-
-def _vision(facts: CheckpointFacts | None) -> bool | None:
-    """Whether the model takes images; None where its configuration does not tell, and the engine will."""
-    if facts is None or facts.vision:
-        return None if facts is None else True
-    return False if _TEXT_ONLY.issuperset(facts.architectures) and facts.architectures else None
 
 
 def _text(value: object) -> str | None:
