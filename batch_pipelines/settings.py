@@ -14,6 +14,12 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 __all__ = ["Settings"]
 
 
+ObjectName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+"""A name of something in a Kubernetes cluster."""
+LabelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")]
+"""A label's name, as requests give it."""
+
+
 class Settings(BaseSettings):
     """Settings of a deployment. Lists and mappings are given as JSON."""
 
@@ -89,27 +95,28 @@ class Settings(BaseSettings):
         Path | None, Field(description="YAML file of how GPU types are asked for, over the packaged one.")
     ] = None
     replica_image: Annotated[
-        str | None,
+        Annotated[str, Field(pattern=r"^\S+$")] | None,
         Field(description="Image of the pods with engines. Default: the image of all other steps."),
     ] = None
     priority_classes: Annotated[
-        dict[str, str],
+        dict[str, ObjectName],
         Field(description="PriorityClass of the pods, by the names a request's `priority` may have."),
     ] = {}
     pod_labels: Annotated[
-        list[str],
+        list[LabelName],
         Field(
             description="Labels of requests that pods carry under their own names, such as for cost reports."
         ),
     ] = ["team", "product"]
     step_service_account: Annotated[
-        str | None,
+        ObjectName | None,
         Field(
             description="Service account of steps' pods, which ask nothing of Kubernetes. Default: the runs'."
         ),
     ] = None
     kueue_queue: Annotated[
-        str | None, Field(description="Kueue's local queue through which pods with engines are admitted.")
+        ObjectName | None,
+        Field(description="Kueue's local queue through which pods with engines are admitted."),
     ] = None
     pod_start_timeout_sec: Annotated[
         float, Field(gt=0, description="Seconds a pod may wait for a node or its image.")

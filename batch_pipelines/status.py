@@ -33,6 +33,8 @@ FINAL = frozenset({JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED, J
 """Statuses that do not change any more by themselves."""
 
 _WILL_RETRY_TAG = "dagster/will_retry"
+_MAX_RETRIES_TAG = "dagster/max_retries"
+_UNDECIDED = timedelta(seconds=60)
 _RETRY_RUN_TAG = "dagster/auto_retry_run_id"
 _RETRY_NUMBER_TAG = "dagster/retry_number"
 _NOT_PUBLISHED = (
@@ -42,8 +44,18 @@ _NOT_PUBLISHED = (
 
 
 def will_be_retried(run: Run) -> bool:
-    """Whether a failed run is followed by another one by itself."""
-    return run.status == "FAILURE" and (run.tags.get(_WILL_RETRY_TAG) == "true" or _RETRY_RUN_TAG in run.tags)
+    """Whether a failed run is followed by another one by itself, or that is not decided yet.
+
+    Dagster says so in a tag, a moment after the failure; until then a job that may be retried has not failed.
+    """
+    if run.status != "FAILURE":
+        return False
+    if _RETRY_RUN_TAG in run.tags:
+        return True
+    decided = run.tags.get(_WILL_RETRY_TAG)
+    if decided is not None or run.ended_at is None or run.tags.get(_MAX_RETRIES_TAG, "0") == "0":
+        return decided == "true"
+    return datetime.now(UTC) - run.ended_at < _UNDECIDED
 
 
 def status_of(run: Run, *, published: bool) -> JobStatus:

@@ -53,6 +53,7 @@ def demo(app: App, request: Path, keep: bool) -> None:
             note(f"using the Dagster at {app.client.url}")
             client = app.client
         else:
+            _refuse_pods(settings)
             url = choose_url(settings, any_port=True)
             settings = settings.model_copy(update={"dagster_url": url})
             client = stack.enter_context(app.client_of(settings))
@@ -77,6 +78,7 @@ def dev(app: App) -> None:
     settings = app.settings
     if app.client.is_up():
         raise DagsterError(f"a Dagster answers at {app.client.url} already")
+    _refuse_pods(settings)
     url = choose_url(settings, any_port=False)
     with ended_by_sigterm(), app.client_of(settings) as client, LocalDagster(settings, url) as local:
         _start(local, client)
@@ -87,6 +89,14 @@ def dev(app: App) -> None:
             _watch(local)
         except KeyboardInterrupt:
             note("stopping Dagster")
+
+
+def _refuse_pods(settings: Settings) -> None:
+    if settings.executor == "kubernetes":
+        raise click.UsageError(
+            "BATCH_PIPELINES_EXECUTOR is kubernetes, but a Dagster on this machine has no pods; unset it, or "
+            "name the cluster's Dagster in BATCH_PIPELINES_DAGSTER_URL"
+        )
 
 
 def _start(local: LocalDagster, client: DagsterClient) -> None:

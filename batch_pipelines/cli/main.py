@@ -4,8 +4,9 @@ from typing import Any
 
 import click
 from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
-from batch_pipelines.api.errors import FieldError, RequestInvalid
+from batch_pipelines.api.errors import FieldError, RequestInvalid, describe, dotted
 from batch_pipelines.cli.app import App, common_options, echo_json, note
 from batch_pipelines.cli.exit_codes import EXIT_CODES_HELP, ExitCode
 from batch_pipelines.cli.fields_command import fields
@@ -44,7 +45,19 @@ class _Commands(click.Group):
         except ValidationError as error:
             if error.title != "Settings":
                 raise
-            _fail(ctx, "invalid_settings", f"BATCH_PIPELINES_* variables: {error}", ExitCode.INVALID)
+            _fail(ctx, "invalid_settings", _wrong_settings(error), ExitCode.INVALID)
+        except SettingsError as error:
+            _fail(ctx, "invalid_settings", f"{error}: it must be JSON", ExitCode.INVALID)
+
+
+def _wrong_settings(error: ValidationError) -> str:
+    """A line for each variable that is wrong."""
+    lines = []
+    for path, message in describe(error):
+        variable = f"BATCH_PIPELINES_{str(path[0]).upper()}" if path else "BATCH_PIPELINES_*"
+        within = f" at {dotted(path[1:])}" if path[1:] else ""
+        lines.append(f"{variable}{within}: {message}")
+    return "\n".join(lines)
 
 
 def _fail(

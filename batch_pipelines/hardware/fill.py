@@ -87,6 +87,8 @@ def fill(
         write = format_cpus if name == "cpus" else format_bytes
         if asked is not None:
             shares[name], reason = asked, "as asked"
+            if value is not None and asked < value and name != "cpus":
+                reason += f", though {write(value)} would be {why}"
         elif value is None:
             shares[name], reason = _rounded(name, most * part), f"{part:.0%} of a node"
         elif value > most:

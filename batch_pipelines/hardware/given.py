@@ -134,7 +134,10 @@ def contradictions(given: Given, table: HardwareTable, facts: CheckpointFacts | 
     most = max((gpu.gpus_per_node for gpu in types.values()), default=0)
     if given.gpus is not None and given.gpus > most:
         kind = f"a node with {given.gpu_type}" if given.gpu_type else "the largest node"
-        message = f"{given.gpus} on one node, but {kind} has {most}; set nodes_per_worker to use several"
+        instead = "set nodes_per_worker to use several"
+        if all(gpu.slice for gpu in types.values()):
+            instead = "a replica has one slice of a GPU; set data_parallelism for more replicas"
+        message = f"{given.gpus} on one node, but {kind} has {most}; {instead}"
         errors.append(FieldError("/gpus", message))
     if (given.nodes or 1) > 1 and types and all(gpu.slice for gpu in types.values()):
         message = f"{given.nodes} nodes cannot share a model: {joined(types)} is a slice of a GPU"

@@ -114,7 +114,7 @@ def check_request(
     found = EngineFindings() if out_of_bounds else check_engine(request)
     errors += found.errors
     if errors:
-        raise RequestInvalid(errors)
+        raise RequestInvalid(list(dict.fromkeys(errors)))
     return [
         *(f"model_config.{key} is unknown and has no effect" for key in unknown),
         *_hardware_warnings(request, policy),
@@ -187,7 +187,7 @@ def _quantity_errors(request: CreateBatchCompletionsV2Request) -> list[FieldErro
             if value is not None:
                 parse_cpus(value) if name == "cpus" else parse_bytes(value, name)
         except QuantityInvalid as error:
-            errors.append(FieldError(f"/{name}", str(error)))
+            errors.append(FieldError(f"/{name}", str(error).removeprefix(f"{name} ")))
     return errors
 
 

@@ -228,7 +228,7 @@ def instance_config(
             "class": "QueuedRunCoordinator",
             "config": {"dequeue_interval_seconds": 1},
         },
-        "concurrency": {"runs": {"max_concurrent_runs": 10}},
+        "concurrency": {"runs": {"max_concurrent_runs": 5}},
         "run_monitoring": {
             "enabled": True,
             "poll_interval_seconds": 3,

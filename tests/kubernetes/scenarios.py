@@ -35,7 +35,7 @@ SLOW_ENGINE = {
 }
 """The fake engine, slow enough to be caught at work."""
 
-_CATCH_SEC = 150.0
+_CATCH_SEC = 400.0
 
 
 def jobs_of(site: KubernetesDeployment, job_id: str, op: str) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """What runs and the job store say of a job."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import dagster as dg
@@ -189,3 +190,15 @@ def test_a_failed_job_says_why_and_when() -> None:
     assert job.completed_at == "2026-11-30T12:00:50Z"
     assert job.metadata is not None
     assert job.metadata["reason"] == "no GPU"
+
+
+def test_a_failure_that_may_be_retried_is_none_until_dagster_has_decided() -> None:
+    tags = {"dagster/max_retries": "2"}
+    just_now = replace(run("FAILURE"), tags=tags, ended_at=datetime.now(UTC))
+    assert status_of(just_now, published=False) is JobStatus.QUEUED
+    long_ago = replace(just_now, ended_at=datetime.now(UTC) - timedelta(minutes=5))
+    assert status_of(long_ago, published=False) is JobStatus.FAILED
+    decided = replace(just_now, tags=tags | {"dagster/will_retry": "false"})
+    assert status_of(decided, published=False) is JobStatus.FAILED
+    not_to_be = replace(just_now, tags={"dagster/max_retries": "0"})
+    assert status_of(not_to_be, published=False) is JobStatus.FAILED

@@ -81,13 +81,38 @@ def test_wrong_usage_exits_with_2(invoke: Invoke) -> None:
     assert invoke("no-such-command").exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("MAX_LOCAL_REPLICAS", "many", "BATCH_PIPELINES_MAX_LOCAL_REPLICAS: "),
+        ("PRIORITY_CLASSES", '{"high":', "priority_classes"),
+        ("PRIORITY_CLASSES", '{"high": "Bad Class!"}', "BATCH_PIPELINES_PRIORITY_CLASSES at high: "),
+        ("POD_LABELS", '["team a"]', "BATCH_PIPELINES_POD_LABELS at [0]: "),
+        ("STEP_SERVICE_ACCOUNT", "Bad_Name", "BATCH_PIPELINES_STEP_SERVICE_ACCOUNT: "),
+        ("REPLICA_IMAGE", "  ", "BATCH_PIPELINES_REPLICA_IMAGE: "),
+        ("CLUSTER", "aks", "BATCH_PIPELINES_CLUSTER: "),
+        ("CLAIM_TTL_SEC", "1", "claim_ttl_sec must be"),
+    ],
+)
 def test_broken_settings_exit_with_2_and_name_the_variable(
-    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str
 ) -> None:
-    monkeypatch.setenv("BATCH_PIPELINES_MAX_LOCAL_REPLICAS", "many")
+    monkeypatch.setenv(f"BATCH_PIPELINES_{name}", value)
     result = invoke("status", "j")
     assert result.exit_code == 2
-    assert "max_local_replicas" in result.stderr
+    assert says in result.stderr
+    assert "pydantic.dev" not in result.stderr
+
+
+@pytest.mark.parametrize("command", ["dev", "demo"])
+def test_a_dagster_on_this_machine_cannot_run_pods(
+    invoke: Invoke, dagster: FakeDagster, monkeypatch: pytest.MonkeyPatch, request_file: str, command: str
+) -> None:
+    dagster.down = True
+    monkeypatch.setenv("BATCH_PIPELINES_EXECUTOR", "kubernetes")
+    result = invoke(command, *([request_file] if command == "demo" else []))
+    assert result.exit_code == 2
+    assert "BATCH_PIPELINES_EXECUTOR is kubernetes" in result.stderr
 
 
 def test_without_dagster_commands_exit_with_4(invoke: Invoke, dagster: FakeDagster) -> None:
