@@ -66,9 +66,9 @@ types: $(VENV)/.installed ## mypy, strict
 lint-images: $(VENV)/.installed ## Lint the Dockerfiles
 	$(BIN)/hadolint deploy/Dockerfile deploy/Dockerfile.gpu
 
-check-chart: $(VENV)/.installed ## Render Dagster's chart in CHART=dir with our values and check every object
+check-chart: $(VENV)/.installed ## Render Dagster's chart in CHART=dir with VALUES=files (default: ours) and check every object
 	@command -v helm >/dev/null || $(BIN)/uv pip install --quiet --python $(BIN)/python helm-python-sdk==0.2.2
-	$(BIN)/python deploy/check_chart.py $(CHART)
+	$(BIN)/python deploy/check_chart.py $(CHART) $(VALUES)
 
 docs: $(VENV)/.installed ## Write docs/fields.md from the program's own tables
 	$(BIN)/batch-pipelines fields > docs/fields.md

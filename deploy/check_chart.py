@@ -1,13 +1,15 @@
-"""Renders Dagster's Helm chart with our values and checks what comes out, offline.
+"""Renders Dagster's Helm chart with a deployment's values and checks what comes out, offline.
 
-    python deploy/check_chart.py CHART [values-gke.yaml ...]
+    python deploy/check_chart.py CHART [VALUES ...]
 
 CHART is the unpacked official chart (`helm pull dagster/dagster --version 1.13.27 --untar`), which is no part
-of this repository. Files after it are taken from deploy/helm, on top of values.yaml. It needs the program
-`helm`, or the package `helm-python-sdk`, which is too large to come with the development environment.
+of this repository. VALUES are files of values, later ones over earlier ones, as with `helm -f`; without any
+it is deploy/helm/values.yaml. It needs the program `helm`, or the package `helm-python-sdk`, which is too
+large to come with the development environment.
 
 Checked: the chart's own schema of values; every object strictly against Kubernetes' published schemas; that
-the instance's settings are those of deploy/dagster.yaml; that no object brings rights or secrets of its own.
+no object brings rights or secrets of its own; that the instance's settings are those of deploy/dagster.yaml.
+With VALUES the last is told and no problem, since a deployment may want it otherwise.
 """
 
 from __future__ import annotations
@@ -83,12 +85,11 @@ def violations(objects: Sequence[Json]) -> Iterator[str]:
                 yield f"{name} ({version}): {'.'.join(map(str, error.path))}: {error.message}"
 
 
-def instance_differences(objects: Sequence[Json], *, without: Sequence[str] = ()) -> Iterator[str]:
+def instance_differences(objects: Sequence[Json]) -> Iterator[str]:
     """Where the instance that the chart writes is not that of deploy/dagster.yaml.
 
     Args:
         objects: From `render`.
-        without: Sections that an overlay means to change.
     """
     ours = yaml.safe_load((_DEPLOY / "dagster.yaml").read_text(encoding="utf-8"))
     theirs = next(
@@ -96,7 +97,7 @@ def instance_differences(objects: Sequence[Json], *, without: Sequence[str] = ()
         for found in objects
         if found["kind"] == "ConfigMap" and "dagster.yaml" in (found.get("data") or {})
     )
-    for section in sorted((ours.keys() | theirs.keys()) - _NOT_COMPARED - set(without)):
+    for section in sorted((ours.keys() | theirs.keys()) - _NOT_COMPARED):
         one, other = (_plain(side.get(section), section) for side in (ours, theirs))
         if one != other:
             yield f"{section}: dagster.yaml has {json.dumps(one)}, the chart {json.dumps(other)}"
@@ -107,14 +108,21 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments or not Path(arguments[0], "Chart.yaml").is_file():
         print(__doc__, file=sys.stderr)
         return 2
-    chart = Path(arguments[0])
-    overlays = [_DEPLOY / "helm" / name for name in arguments[1:]]
-    objects = render(chart, [_DEPLOY / "helm" / "values.yaml", *overlays])
-    changed = [name for name in ("compute_logs",) if overlays]
-    wrong = [*violations(objects), *instance_differences(objects, without=changed)]
+    chart, own = Path(arguments[0]), [Path(name) for name in arguments[1:]]
+    missing = [str(path) for path in own if not path.is_file()]
+    if missing:
+        print(f"no such file of values: {', '.join(missing)}", file=sys.stderr)
+        return 2
+    objects = render(chart, own or [_DEPLOY / "helm" / "values.yaml"])
+    wrong, differences = list(violations(objects)), list(instance_differences(objects))
     version = yaml.safe_load((chart / "Chart.yaml").read_text(encoding="utf-8"))["version"]
     for found in objects:
         print(f"{found['kind']:<14}{found['metadata']['name']}")
+    if own:
+        for difference in differences:
+            print(f"not a problem: {difference}")
+    else:
+        wrong += differences
     print(f"chart {version}: {len(objects)} objects, {len(wrong)} problems")
     print(*wrong, sep="\n", file=sys.stderr)
     return 1 if wrong else 0
@@ -160,7 +168,7 @@ def _by_package(chart: Path, values: Sequence[Path]) -> str:
         ) from None
     merged: Json = {}
     for file in values:
-        merged = _merged(merged, yaml.safe_load(file.read_text(encoding="utf-8")))
+        merged = _merged(merged, yaml.safe_load(file.read_text(encoding="utf-8")) or {})
     try:
         with helm.Chart.load(str(chart)) as loaded:
             loaded.validate_schema(merged)

@@ -43,7 +43,6 @@ def test_instance_that_is_another_is_told() -> None:
     assert list(instance_differences([instance()])) == []
     (found,) = instance_differences([instance(run_monitoring={"enabled": False})])
     assert found.startswith("run_monitoring: ")
-    assert list(instance_differences([instance(compute_logs={})], without=["compute_logs"])) == []
 
 
 def test_values_over_values_are_merged_as_helm_does() -> None:
@@ -58,6 +57,33 @@ def test_values_over_values_are_merged_as_helm_does() -> None:
 def test_folder_without_a_chart_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 2
     assert "CHART" in capsys.readouterr().err
+
+
+def test_own_values_are_taken_in_order_and_may_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "Chart.yaml").write_text("version: 1.2.3\n", encoding="utf-8")
+    own = [tmp_path / "one.yaml", tmp_path / "two.yaml"]
+    for path in own:
+        path.write_text("{}\n", encoding="utf-8")
+    asked: list[list[Path]] = []
+
+    def rendered(_chart: Path, values: list[Path]) -> list[dict[str, Any]]:
+        asked.append(values)
+        return [instance(run_monitoring={"enabled": False})]
+
+    monkeypatch.setattr(check_chart, "render", rendered)
+    assert main([str(tmp_path), *map(str, own)]) == 0
+    assert "run_monitoring" in capsys.readouterr().out
+    assert main([str(tmp_path)]) == 1
+    assert "run_monitoring" in capsys.readouterr().err
+    assert asked == [own, [DEPLOY / "helm" / "values.yaml"]]
+
+
+def test_file_of_values_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "Chart.yaml").write_text("version: 1.2.3\n", encoding="utf-8")
+    assert main([str(tmp_path), str(tmp_path / "my-values.yaml")]) == 2
+    assert "my-values.yaml" in capsys.readouterr().err
 
 
 def test_without_helm_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import yaml  # type: ignore[import-untyped]
 import batch_pipelines.kubernetes
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
-OVERLAYS = ("base", "overlays/eks", "overlays/gke")
+OVERLAYS = ("base", "overlays/eks", "overlays/gke", "overlays/nvidia")
 OURS = {"ServiceAccount": {"batch-pipelines", "batch-pipelines-step"}}
 METADATA = "169.254.0.0/16"
 
@@ -29,6 +29,14 @@ RESOURCES = {
     "pod_log": ("", "pods/log"),
     "event": ("", "events"),
 }
+
+
+OPTION = re.compile(r"^( *)# (?= *- | *[a-zA-Z./0-9-]+: |patches:|components:)", re.MULTILINE)
+"""Before a line that a deployment may switch on, in queues, quotas and overlays."""
+
+
+def switched_on(text: str) -> str:
+    return OPTION.sub(r"\1", text)
 
 
 def documents(path: Path) -> list[dict[str, Any]]:
@@ -142,12 +150,35 @@ def test_only_high_priority_takes_others_places() -> None:
     assert preempting == ["batch-high"]
 
 
-def test_queues_of_kueue_fit_together() -> None:
+@pytest.mark.parametrize("everything", [False, True])
+def test_queues_of_kueue_fit_together(everything: bool) -> None:
     """Kueue's own types are in no published schema of Kubernetes: the names in them are checked."""
-    found = {item["kind"]: item for item in documents(FOLDER / "components" / "kueue" / "queues.yaml")}
+    text = (FOLDER / "components" / "kueue" / "queues.yaml").read_text(encoding="utf-8")
+    text = switched_on(text) if everything else text
+    found = {item["kind"]: item for item in yaml.safe_load_all(text)}
     queue = found["ClusterQueue"]
     assert found["LocalQueue"]["spec"]["clusterQueue"] == queue["metadata"]["name"]
     (group,) = queue["spec"]["resourceGroups"]
+    assert ("nvidia.com/mig-1g.20gb" in group["coveredResources"]) == everything
     for flavor in group["flavors"]:
         assert flavor["name"] == found["ResourceFlavor"]["metadata"]["name"]
         assert [resource["name"] for resource in flavor["resources"]] == group["coveredResources"]
+
+
+def test_options_of_the_quota_are_valid() -> None:
+    text = (FOLDER / "components" / "quota" / "resource-quota.yaml").read_text(encoding="utf-8")
+    quota = yaml.safe_load(switched_on(text))
+    assert "requests.nvidia.com/mig-1g.20gb" in quota["spec"]["hard"]
+    assert kubernetes_validate.validate(quota, "1.33", strict=True)
+
+
+def test_port_of_a_store_is_opened_in_both_policies() -> None:
+    """Where steps and where everything else reach stores; the places are JSON pointers into the base."""
+    text = (FOLDER / "overlays" / "nvidia" / "kustomization.yaml").read_text(encoding="utf-8")
+    overlay = yaml.safe_load(switched_on(text))
+    assert {patch["target"]["name"] for patch in overlay["patches"]} == {"steps-to-stores", "control-plane"}
+    for patch in overlay["patches"]:
+        (change,) = yaml.safe_load(patch["patch"])
+        assert change["path"] == "/spec/egress/0/ports/-"
+        policy = of_kind("NetworkPolicy")[patch["target"]["name"]]
+        assert {"port": 443, "protocol": "TCP"} in policy["spec"]["egress"][0]["ports"]

@@ -1,7 +1,9 @@
 """What a deployment sets for the program: names the program knows, values it takes, and no credentials."""
 
 import json
+import os
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -162,6 +164,18 @@ def test_roles_reach_just_the_prefixes_of_the_values() -> None:
         }
         assert "models/*" not in written
         assert ("data/*" in written) == (role == "step")
+
+
+@pytest.mark.parametrize("role", ["control", "step"])
+def test_documented_line_names_the_bucket_everywhere(role: str) -> None:
+    text = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^ *(sed .*example-batch.*) > ", text, re.MULTILINE)
+    environment = {"PATH": os.environ["PATH"], "BUCKET": "my-bucket", "role": role}
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert "arn:aws:s3:::my-bucket/jobs/*" in done.stdout
+    assert "example-batch" not in done.stdout
 
 
 def test_node_groups_have_the_labels_that_the_cluster_table_asks_for() -> None:
