@@ -91,6 +91,7 @@ def real_cluster(folder: Path) -> Iterator[RealCluster]:
                     connection,
                     launcher,
                     {"BATCH_PIPELINES_CLUSTER_TABLE": str(files / "clusters.yaml")},
+                    RealCluster.can | _features(connection),
                 )
         finally:
             core.delete_namespace(namespace)
@@ -141,6 +142,13 @@ def _pod_config(namespace: str) -> dict[str, Any]:
         "users": [{"name": "pod", "user": {"tokenFile": f"{_POD_FILES}/token"}}],
         "contexts": [{"name": "pod", "context": context}],
     }
+
+
+def _features(connection: client.ApiClient) -> frozenset[str]:
+    """What newer clusters have and older ones have not."""
+    found = client.VersionApi(connection).get_code()
+    has_indexed_jobs = (int(found.major), int(found.minor.rstrip("+"))) >= (1, 24)
+    return frozenset({"indexed-jobs"} if has_indexed_jobs else ())
 
 
 @contextmanager
