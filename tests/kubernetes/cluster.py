@@ -121,7 +121,8 @@ class Cluster(Protocol):
     """A cluster that scenarios run on. Objects are plain JSON as the API gives it (camelCase).
 
     Names in `can`: evict, oom, kill-process, kill-run-worker, node-loss, unschedulable, image-pull,
-    container-creation, api-errors, slow-api. A method whose fault is not in `can` raises `Unsupported`.
+    container-creation, api-errors, slow-api; and indexed-jobs, which old
+    clusters lack. A method whose fault is not in `can` raises `Unsupported`.
     """
 
     @property

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import orjson
 import pytest
@@ -27,7 +27,7 @@ from batch_pipelines.storage.object_storage import ObjectStorage
 from batch_pipelines.submission import submit
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.control_plane import ControlPlane, free_port
-from tests.support.deployment import Deployment
+from tests.support.deployment import RunningDeployment
 from tests.support.postgres import PostgresServer, postgres_server
 from tests.support.processes import wait_until
 from tests.support.s3 import S3Server, s3_environment, s3_server
@@ -58,7 +58,7 @@ def local_services() -> Iterator[Services]:
 
 
 @dataclass(frozen=True)
-class KubernetesDeployment(Deployment):
+class KubernetesDeployment(RunningDeployment):
     """A running deployment. Inputs and outputs are objects named after their jobs."""
 
     cluster: Cluster
@@ -120,10 +120,6 @@ class KubernetesDeployment(Deployment):
     def restart_daemon(self) -> None:
         """Stop the daemon, start another and wait until it works."""
         self.control_plane.restart_daemon(self.client)
-
-    def output(self, name: str) -> NoReturn:
-        """No file: see `output_uri`, `is_published` and `records`."""
-        raise NotImplementedError(f"the output of {name} is on S3")
 
 
 @contextmanager

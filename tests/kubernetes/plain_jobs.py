@@ -16,7 +16,7 @@ import pytest
 from tests.kubernetes.cluster import Cluster
 from tests.support.processes import wait_until
 
-__all__ = ["WAITS_FOR_TERM", "Clients", "clients_of", "needs_fault", "needs_version", "refused", "terminated"]
+__all__ = ["WAITS_FOR_TERM", "Clients", "clients_of", "needs", "needs_version", "refused", "terminated"]
 
 WAITS_FOR_TERM = "trap 'echo got TERM; exit {code}' TERM; echo up; while :; do sleep 0.05; done"
 
@@ -175,13 +175,15 @@ def needs_version(kube: Clients, least: tuple[int, int], what: str) -> None:
     found = kubernetes.client.VersionApi(kube.connection).get_code()
     version = int(found.major), int(found.minor.rstrip("+"))
     if version < least:
+        # Only on a real cluster: the double behaves as a new one, so CI leaves none of these out.
         pytest.skip(f"Kubernetes {version[0]}.{version[1]} is older than {least[0]}.{least[1]}: {what}")
 
 
-def needs_fault(kube: Clients, fault: str) -> None:
-    """Skip a test on a cluster that cannot inject a fault."""
-    if fault not in kube.cluster.can:
-        pytest.skip(f"this cluster cannot do: {fault}")
+def needs(cluster: Cluster, ability: str) -> None:
+    """Skip a test on a cluster that cannot do something, such as inject a fault."""
+    if ability not in cluster.can:
+        # Only on a real cluster, whose API does not fail on demand: the double can do all of it.
+        pytest.skip(f"this cluster cannot do: {ability}")
 
 
 @contextmanager

@@ -151,7 +151,8 @@ def test_a_missing_secret_holds_the_container_back_until_it_is_there(kube: Clien
 
 
 def test_a_missing_volume_holds_the_pod_back(kube: Clients) -> None:
-    name = kube.start("true", volumes=[{"name": "v", "configMap": {"name": "nobody"}}])
+    mounted = {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}  # else a real kubelet does not wait for it
+    name = kube.start("true", container=mounted, volumes=[{"name": "v", "configMap": {"name": "nobody"}}])
     assert '"nobody" not found' in kube.wait_for_event(kube.pod_name(name), "FailedMount")
     kube.wait_until_waits(name, "ContainerCreating")
     kube.delete_job(name)
@@ -186,7 +187,7 @@ def test_a_missing_service_account_means_no_pod(kube: Clients) -> None:
 
 def test_a_watch_tells_a_pod_from_its_start_to_its_end(kube: Clients) -> None:
     before = kube.core.list_namespaced_pod(kube.namespace).metadata.resource_version
-    name = kube.start("sleep 0.3", labels={"watched": "yes"})
+    name = kube.start("sleep 3", labels={"watched": "yes"})
     seen: list[tuple[str, str]] = []
     watch = kubernetes.watch.Watch()
     for event in watch.stream(

@@ -11,7 +11,7 @@ import pytest
 from tests.kubernetes.plain_jobs import (
     WAITS_FOR_TERM,
     Clients,
-    needs_fault,
+    needs,
     needs_version,
     terminated,
 )
@@ -49,7 +49,7 @@ def test_a_job_that_fails_tells_the_exit_code(kube: Clients) -> None:
 
 
 def test_a_killed_process_ends_with_128_and_the_signal(kube: Clients) -> None:
-    needs_fault(kube, "kill-process")
+    needs(kube.cluster, "kill-process")
     name = kube.start(WAITS_FOR_TERM.format(code=0))
     kube.cluster.kill_process(kube.wait_until_up(name))
     kube.wait_for_end(name)
@@ -186,8 +186,10 @@ def test_a_suspended_job_has_no_pods_until_it_is_resumed(kube: Clients) -> None:
 
 
 def test_an_evicted_pod_fails_its_job(kube: Clients) -> None:
-    needs_fault(kube, "evict")
-    name = kube.start(WAITS_FOR_TERM.format(code=0))
+    needs(kube.cluster, "evict")
+    # A real kubelet evicts a pod only for a limit that it exceeds.
+    limit = {"resources": {"limits": {"ephemeral-storage": "64Mi"}}}
+    name = kube.start(WAITS_FOR_TERM.format(code=0), container=limit)
     pod = kube.wait_until_up(name)
     kube.cluster.evict(pod)
     assert kube.wait_for_end(name)[0] == "Failed"
@@ -195,7 +197,7 @@ def test_an_evicted_pod_fails_its_job(kube: Clients) -> None:
 
 
 def test_a_container_killed_for_memory_says_so(kube: Clients) -> None:
-    needs_fault(kube, "oom")
+    needs(kube.cluster, "oom")
     limits = {"limits": {"memory": "64Mi", "cpu": "1"}}
     name = kube.start(WAITS_FOR_TERM.format(code=0), container={"resources": limits})
     kube.cluster.oom_kill(kube.wait_until_up(name))

@@ -44,6 +44,7 @@ def _as_arguments(on_double: Clients) -> dict[str, object]:
     }
 
 
+# No dependency of the project brings kubectl; what it asks is asked through the client above too.
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on PATH")
 def test_kubectl_gets_describes_logs_and_deletes(double: DoubleCluster, on_double: Clients) -> None:
     name = on_double.start("echo hello; exit 3")

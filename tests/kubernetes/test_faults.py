@@ -22,6 +22,7 @@ from tests.kubernetes.cluster import (
     SlowApi,
 )
 from tests.kubernetes.deployment import KubernetesDeployment, Services, kubernetes_deployment
+from tests.kubernetes.plain_jobs import needs
 from tests.kubernetes.scenarios import (
     SLOW_ENGINE,
     assert_complete,
@@ -119,17 +120,17 @@ def _faults(cluster: Cluster) -> dict[str, Callable[[str], None]]:
     "cell",
     [pytest.param(cell, id=str(cell), marks=() if cell in _ALWAYS else pytest.mark.faults) for cell in CELLS],
 )
-def test_a_lost_pod_costs_no_more_than_a_retry(outcomes: dict[Cell, Future[None]], cell: Cell) -> None:
-    if cell not in outcomes:
-        pytest.skip(f"this cluster cannot do: {cell.fault}")
+def test_a_lost_pod_costs_no_more_than_a_retry(
+    site: KubernetesDeployment, outcomes: dict[Cell, Future[None]], cell: Cell
+) -> None:
+    needs(site.cluster, cell.fault)
     outcomes[cell].result()
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("phase", [INFERENCE_OP])  # the double has one node for small steps, none to spare
 def test_a_lost_node_costs_no_more_than_a_retry(site: KubernetesDeployment, phase: str) -> None:
-    if "node-loss" not in site.cluster.can:
-        pytest.skip("this cluster's nodes cannot be lost")
+    needs(site.cluster, "node-loss")
     name = f"node-{phase}".replace("_", "-")
     job_id = site.submit(name, chats(ITEMS, name), data_parallelism=2, gpus=1, gpu_type="nvidia-hopper-h100")
     site.cluster.lose_node_of(catch(site, job_id, phase))
@@ -154,8 +155,7 @@ def test_a_lost_node_costs_no_more_than_a_retry(site: KubernetesDeployment, phas
 def test_an_api_that_fails_for_a_while_costs_time_alone(
     site: KubernetesDeployment, name: str, fault: HttpFault
 ) -> None:
-    if "api-errors" not in site.cluster.can:
-        pytest.skip("this cluster's API does not fail on demand")
+    needs(site.cluster, "api-errors")
     site.cluster.add_fault(fault)
     job_id = site.submit(name, chats(ITEMS, name), data_parallelism=2, **SMALL)
     completed(site, job_id, within_sec=400.0)

@@ -19,6 +19,7 @@ from batch_pipelines.jobs.folder import mint_job_id
 from batch_pipelines.run_config import ASSET, INFERENCE_OP, PARTITION_TAG
 from tests.kubernetes.cluster import Cluster, ImagePullFailure, Unschedulable
 from tests.kubernetes.deployment import KubernetesDeployment, Services, kubernetes_deployment
+from tests.kubernetes.plain_jobs import needs
 from tests.kubernetes.scenarios import (
     ITEMS,
     SLOW_ENGINE,
@@ -41,7 +42,13 @@ LONG_SEC = 600.0
 PATIENCE_SEC = 40
 GPU = "nvidia-hopper-h100"
 SMALL: dict[str, Any] = {"gpus": 0, "cpus": "500m", "memory": "2Gi", "storage": "1Gi"}
-_NEEDED = {"waits": "unschedulable", "nowhere": "unschedulable", "noimage": "image-pull", "oom": "oom"}
+_NEEDED = {
+    "waits": "unschedulable",
+    "nowhere": "unschedulable",
+    "noimage": "image-pull",
+    "oom": "oom",
+    "nodes": "indexed-jobs",
+}
 
 
 @pytest.fixture(scope="module")
@@ -131,9 +138,8 @@ def container_of(job: dict[str, Any]) -> dict[str, Any]:
     return container
 
 
-def job_named(jobs: dict[str, str], name: str) -> str:
-    if name not in jobs:
-        pytest.skip(f"this cluster cannot do: {_NEEDED[name]}")
+def job_named(site: KubernetesDeployment, jobs: dict[str, str], name: str) -> str:
+    needs(site.cluster, _NEEDED[name])
     return jobs[name]
 
 
@@ -233,20 +239,19 @@ def test_a_launch_by_hand_gets_the_same_pods(site: KubernetesDeployment, jobs: d
 def test_a_replica_of_two_nodes_is_one_job_of_two_pods(
     site: KubernetesDeployment, jobs: dict[str, str]
 ) -> None:
-    completed(site, jobs["nodes"], within_sec=LONG_SEC)
+    job_id = job_named(site, jobs, "nodes")
+    completed(site, job_id, within_sec=LONG_SEC)
     assert_complete(site, "nodes")
-    both = replicas(site, jobs["nodes"])
+    both = replicas(site, job_id)
     assert [job["spec"]["completionMode"] for job in both] == ["Indexed", "Indexed"]
-    assert len(pods_of_step(site, jobs["nodes"], INFERENCE_OP)) == 4
-    assert {pod["status"]["phase"] for pod in pods_of_step(site, jobs["nodes"], INFERENCE_OP)} == {
-        "Succeeded"
-    }
+    assert len(pods_of_step(site, job_id, INFERENCE_OP)) == 4
+    assert {pod["status"]["phase"] for pod in pods_of_step(site, job_id, INFERENCE_OP)} == {"Succeeded"}
 
 
 def test_a_replica_that_waits_for_ever_does_not_hold_the_others_back(
     site: KubernetesDeployment, jobs: dict[str, str]
 ) -> None:
-    job_id = job_named(jobs, "waits")
+    job_id = job_named(site, jobs, "waits")
     completed(site, job_id, within_sec=LONG_SEC)
     assert_complete(site, "waits")
     nothing_left(site, job_id)
@@ -258,7 +263,7 @@ def test_a_replica_that_waits_for_ever_does_not_hold_the_others_back(
 def test_replicas_that_cannot_start_fail_the_job_with_the_reason(
     site: KubernetesDeployment, jobs: dict[str, str], name: str, expected: str
 ) -> None:
-    job_id = job_named(jobs, name)
+    job_id = job_named(site, jobs, name)
     reason = failed(site, job_id, within_sec=LONG_SEC)
     assert expected in reason
     assert "shards are not committed" in reason
@@ -274,8 +279,7 @@ def test_at_its_time_limit_a_job_fails_says_so_and_leaves_no_pod(scenes: dict[st
 
 
 def test_a_replica_that_always_runs_out_of_memory_fails_the_job_with_the_reason(
-    scenes: dict[str, Future[None]],
+    site: KubernetesDeployment, scenes: dict[str, Future[None]]
 ) -> None:
-    if "oom" not in scenes:
-        pytest.skip("this cluster cannot kill for memory on demand")
+    needs(site.cluster, _NEEDED["oom"])
     scenes["oom"].result()

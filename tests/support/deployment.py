@@ -26,34 +26,13 @@ from tests.support.processes import wait_until
 
 
 @dataclass(frozen=True)
-class Deployment:
-    """A running deployment whose files lie under `folder`."""
+class RunningDeployment:
+    """A running deployment, wherever its runs and files are; `folder` has what it keeps on this machine."""
 
     folder: Path
     settings: Settings
     client: DagsterClient
     store: ObjectStorage
-
-    def submit(self, name: str, items: list[Any], **fields: Any) -> str:
-        """Submit a job for these items; its input and output are named after it."""
-        source = self.folder / f"{name}.jsonl"
-        source.write_bytes(b"".join(orjson.dumps(item) + b"\n" for item in items))
-        request = {
-            "input_data_path": str(source),
-            "output_data_path": str(self.output(name)),
-            "model_config": {"model": "fake"},
-            **fields,
-        }
-        return submit(request, settings=self.settings, client=self.client)
-
-    def output(self, name: str) -> Path:
-        """Where a job's output is published."""
-        return self.folder / f"{name}.out.json"
-
-    def records(self, name: str) -> list[dict[str, Any]]:
-        """The published records of a job."""
-        records: list[dict[str, Any]] = orjson.loads(self.output(name).read_bytes())
-        return records
 
     def view(self, job_id: str) -> JobView:
         """The job as its user sees it."""
@@ -97,6 +76,32 @@ class Deployment:
         folder = JobFolder(self.settings.job_store, job_id)
         infos = self.store.list(folder.workers(manifest.fingerprint))
         return [WorkerReport.model_validate_json(self.store.read(info.uri)) for info in infos]
+
+
+@dataclass(frozen=True)
+class Deployment(RunningDeployment):
+    """A running deployment whose files lie under `folder`."""
+
+    def submit(self, name: str, items: list[Any], **fields: Any) -> str:
+        """Submit a job for these items; its input and output are named after it."""
+        source = self.folder / f"{name}.jsonl"
+        source.write_bytes(b"".join(orjson.dumps(item) + b"\n" for item in items))
+        request = {
+            "input_data_path": str(source),
+            "output_data_path": str(self.output(name)),
+            "model_config": {"model": "fake"},
+            **fields,
+        }
+        return submit(request, settings=self.settings, client=self.client)
+
+    def output(self, name: str) -> Path:
+        """Where a job's output is published."""
+        return self.folder / f"{name}.out.json"
+
+    def records(self, name: str) -> list[dict[str, Any]]:
+        """The published records of a job."""
+        records: list[dict[str, Any]] = orjson.loads(self.output(name).read_bytes())
+        return records
 
     @property
     def journal(self) -> list[JournalEntry]:

@@ -48,7 +48,7 @@ class DoubleCluster(Observer):
     can = frozenset(
         {
             "api-errors", "container-creation", "evict", "image-pull", "kill-process", "kill-run-worker",
-            "node-loss", "oom", "slow-api", "unschedulable",
+            "indexed-jobs", "node-loss", "oom", "slow-api", "unschedulable",
         }
     )  # fmt: skip
 
